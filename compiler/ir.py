@@ -1,0 +1,143 @@
+"""The IR: immutable nodes in a graph that is defined by its outputs.
+
+Nodes compare by identity. A graph is a tuple of inputs and a tuple of outputs; everything between is reached from the
+outputs, in the order the nodes were made. Knows ops only as names with a type rule.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from compiler.errors import TraceError
+from compiler.types import TensorType, type_of_array
+from kernels.dtypes import DType
+
+if TYPE_CHECKING:
+    from compiler.ops.op import Op
+
+_serial = itertools.count()
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One tensor of a graph. `where` is the user's file:line that made it; `serial` orders nodes by creation."""
+
+    type: TensorType
+    where: str = field(default="", kw_only=True, repr=False)
+    serial: int = field(default_factory=lambda: next(_serial), kw_only=True, repr=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape, as an ndarray's."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.type.shape)
+
+    def __bool__(self) -> NoReturn:
+        raise TraceError(
+            f"a {self.type} value is not known while compiling: "
+            "use where(condition, x, y), or move the branch outside @compile"
+        )
+
+    __float__ = __int__ = __index__ = __array__ = __iter__ = __bool__
+
+
+@dataclass(frozen=True, eq=False)
+class Input(Value):
+    """A value the caller provides at every run."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Const(Value):
+    """An array known when the graph was made; a 0-d one is a literal of the kernels that use it."""
+
+    data: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(()), repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Apply(Value):
+    """An op applied to values."""
+
+    op: Op = field(kw_only=True)
+    inputs: tuple[Value, ...] = field(kw_only=True)
+    attrs: Mapping[str, Any] = field(kw_only=True)
+
+    def with_inputs(self, inputs: tuple[Value, ...]) -> Apply:
+        """The same application to other inputs; `self` when nothing changes."""
+        if all(x is y for x, y in zip(inputs, self.inputs, strict=True)):
+            return self
+        return replace(self, inputs=inputs, serial=next(_serial))
+
+
+def constant(data: Any, where: str = "") -> Const:
+    """A Const of an array (which must not change afterwards)."""
+    array = np.asarray(data)
+    return Const(type_of_array(array), data=array, where=where)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A pure function from `inputs` to `outputs`."""
+
+    inputs: tuple[Input, ...]
+    outputs: tuple[Value, ...]
+
+    @cached_property
+    def nodes(self) -> tuple[Value, ...]:
+        """Inputs in their order, then every constant and application an output needs, operands first."""
+        reached = dict.fromkeys(self.inputs)
+        stack = list(self.outputs)
+        while stack:
+            value = stack.pop()
+            if value not in reached:
+                reached[value] = None
+                if isinstance(value, Apply):
+                    stack += value.inputs
+        # A node is made after its operands, so creation order is a topological order.
+        rest = sorted((v for v in reached if not isinstance(v, Input)), key=lambda v: v.serial)
+        return (*self.inputs, *rest)
+
+    @cached_property
+    def users(self) -> dict[Value, tuple[Apply, ...]]:
+        """Every node's applications that read it, in node order."""
+        users: dict[Value, list[Apply]] = {v: [] for v in self.nodes}
+        for v in self.nodes:
+            if isinstance(v, Apply):
+                for x in dict.fromkeys(v.inputs):
+                    users[x].append(v)
+        return {v: tuple(u) for v, u in users.items()}
+
+    def __str__(self) -> str:
+        names = {v: f"%{i}" for i, v in enumerate(self.nodes)}
+        lines = [f"{name}: {v.type} = {_describe(v, names)}" for v, name in names.items()]
+        return "\n".join([*lines, f"return {', '.join(names[v] for v in self.outputs)}"])
+
+
+def _describe(value: Value, names: Mapping[Value, str]) -> str:
+    match value:
+        case Input(name=name):
+            text = f'input "{name}"'
+        case Const(data=data):
+            text = f"const {data.item()!r}" if data.ndim == 0 else "const [...]"
+        case Apply(op=op, inputs=inputs, attrs=attrs):
+            operands = [names[x] for x in inputs] + [f"{key}={item!r}" for key, item in attrs.items()]
+            text = f"{op.name}({', '.join(operands)})"
+        case _:
+            raise AssertionError(f"no text for a {type(value).__name__}")
+    return f"{text}    # {value.where}" if value.where else text

@@ -1,0 +1,60 @@
+"""Ops without inputs: constants and index grids.
+
+Random values are in random.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler.ir import Value
+from compiler.ops.op import Op, Sample, dtype_of, typed_number
+from compiler.types import TensorType
+from kernels import dtypes
+from kernels.dtypes import DType
+
+
+def _full(*, shape: tuple[int, ...], value: float, dtype: DType) -> np.ndarray[Any, Any]:
+    return np.full(shape, typed_number(value, dtype))
+
+
+def _iota(*, shape: tuple[int, ...], axis: int, dtype: DType) -> np.ndarray[Any, Any]:
+    out = np.empty(shape, dtype.numpy)
+    out[...] = np.arange(shape[axis]).astype(dtype.numpy).reshape((-1,) + (1,) * (len(shape) - axis - 1))
+    return out
+
+
+# full(shape=, value=a Python number, dtype=).
+full: Op = Op(
+    "full",
+    _full,
+    lambda *, shape, value, dtype: TensorType(shape, dtype),
+    samples=(Sample((), {"shape": (2, 3), "value": -1.5, "dtype": dtypes.float32}),),
+)
+# iota(shape=, axis=, dtype=): every element is its index along `axis`.
+iota: Op = Op(
+    "iota",
+    _iota,
+    lambda *, shape, axis, dtype: TensorType(shape, dtype),
+    samples=(Sample((), {"shape": (2, 3, 2), "axis": 1, "dtype": dtypes.int64}),),
+)
+
+
+def created(like: Any, op: Op, **attrs: Any) -> Any:
+    """The result of `op`, which has no inputs, of the kind of `like`: a Tensor, an IR value or an array."""
+    hook = getattr(type(like), "__apply_op__", None)
+    if hook is not None:
+        return hook(op, (), attrs)
+    return op.trace(**attrs) if isinstance(like, Value) else op(**attrs)
+
+
+def zeros(like: Any, shape: tuple[int, ...]) -> Any:
+    """Zeros of the kind and dtype of `like` in `shape`: a gradient's where nothing flows."""
+    return created(like, full, shape=tuple(shape), value=0, dtype=dtype_of(like))
+
+
+def full_like(x: Any, value: float) -> Any:
+    """`value` in the shape and dtype of `x`, of its kind; reads nothing of `x`."""
+    return created(x, full, shape=tuple(x.shape), value=value, dtype=dtype_of(x))

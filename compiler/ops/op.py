@@ -1,0 +1,313 @@
+"""One op, one `Op`: its name, type rule, eager value, gradients and, for elementwise ops, its loop body.
+
+`TABLE` is the only list of ops; a fact about an op is a field of it. Knows nothing of scheduling or devices.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from compiler import where as location
+from compiler.ir import Apply, Value, constant
+from compiler.types import TensorType, type_of_array
+from kernels import dtypes
+from kernels.dtypes import DType
+from kernels.scalar import NumpyScalars
+from kernels.spec import EXPENSIVE
+
+TABLE: dict[str, Op] = {}
+NUMPY = NumpyScalars()
+NUMBERS = (int, float)  # Python's, bool included; they take the dtype of the other operand.
+
+# (gradient of the output, output, *inputs, **attrs) -> gradient of one input, before it is summed to that input's shape.
+GradientRule = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A condition on the inputs that must hold before anything is written.
+
+    `failed(*inputs, **attrs)`, made of ops, is a bool value of any shape, true where the input is bad, or None when
+    inputs of these dtypes cannot be; `error(*arrays, **attrs)` builds the exception from concrete inputs.
+    """
+
+    failed: Callable[..., Any]
+    error: Callable[..., Exception]
+
+
+@dataclass(frozen=True)
+class Index:
+    """An int64 operand of a law-test sample, with values in [0, size)."""
+
+    shape: tuple[int, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One law-test case of an op: each input's shape (of the tested dtype) or `Index`, and the attributes."""
+
+    inputs: tuple[tuple[int, ...] | Index, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Op:
+    """A primitive. Call it on arrays to compute, on IR values to append a node, on Tensors to record a gradient.
+
+    `grads` has one rule per input, None where no gradient flows; a variadic op has one rule for all of them, which is
+    also given the input's `position`. `decompose`, made of other ops, replaces the op before scheduling.
+    """
+
+    name: str
+    eager: Callable[..., Any]
+    infer: Callable[..., TensorType]
+    grads: tuple[GradientRule | None, ...] = ()
+    variadic: bool = False
+    decompose: Callable[..., Any] | None = None
+    check: Check | None = None
+    # What tests/test_op_laws.py draws inputs for: cases, and the dtype categories the op is defined on.
+    samples: tuple[Sample, ...] = ()
+    categories: tuple[int, ...] = field(default=(dtypes.BOOL, dtypes.INTEGER, dtypes.FLOATING), kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.name in TABLE:
+            raise ValueError(f"op {self.name!r} is defined twice")
+        TABLE[self.name] = self
+
+    def gradient(self, position: int) -> GradientRule | None:
+        """The gradient rule of input `position`."""
+        if not self.variadic:
+            return self.grads[position] if position < len(self.grads) else None
+        rule = self.grads[0]
+        return None if rule is None else lambda *a, **k: rule(*a, position=position, **k)
+
+    def __call__(self, *inputs: Any, **attrs: Any) -> Any:
+        traced = False
+        for x in inputs:
+            hook = getattr(type(x), "__apply_op__", None)
+            if hook is not None:
+                return hook(self, inputs, attrs)
+            traced = traced or isinstance(x, Value)
+        if traced:
+            return self.trace(*inputs, **attrs)
+        return self.compute(*inputs, **attrs)
+
+    def compute(self, *inputs: Any, **attrs: Any) -> np.ndarray[Any, Any]:
+        """The value on arrays and Python numbers. Raises what the check or the type rule says, before any work."""
+        inputs = self.typed(inputs)
+        if self.check is not None:
+            failed = self.check.failed(*inputs, **attrs)
+            if failed is not None and failed.any():
+                raise self.check.error(*inputs, **attrs)
+        try:
+            with np.errstate(all="ignore"):
+                return self.eager(*inputs, **attrs)
+        except (ValueError, TypeError):
+            self.infer(*(type_of_array(x) for x in inputs), **attrs)  # Says in our words what NumPy rejected.
+            raise
+
+    def trace(self, *inputs: Any, **attrs: Any) -> Apply:
+        """Append this op to a graph. Arrays become constants, Python numbers literals of the other operands' dtype."""
+        where = location.user_line()
+        values = tuple(x if isinstance(x, Value) else constant(x, where) for x in self.typed(inputs))
+        return Apply(
+            self.infer(*(v.type for v in values), **attrs), op=self, inputs=values, attrs=attrs, where=where
+        )
+
+    def typed(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Inputs with every Python number made a 0-d array of the dtype it takes here."""
+        for x in inputs:
+            if isinstance(x, NUMBERS):
+                break
+        else:
+            return inputs
+        dtype = self.number_dtype(tuple(dtype_of(x) for x in inputs))
+        return tuple(typed_number(x, dtype) if isinstance(x, NUMBERS) else x for x in inputs)
+
+    def number_dtype(self, operands: tuple[DType | None, ...]) -> DType:
+        """The dtype of a Python number among `operands` (None): that of the last typed operand."""
+        known = [d for d in operands if d is not None]
+        return known[-1] if known else dtypes.float32
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+def dtype_of(x: Any) -> DType | None:
+    """Dtype of an operand (array, IR value or Tensor); None for a Python number."""
+    return None if isinstance(x, NUMBERS) else element_type(x.dtype)
+
+
+def element_type(dtype: DType | np.dtype[Any]) -> DType:
+    """The DType of what an array, IR value or Tensor calls its dtype. A gradient rule that asks `x.dtype` keeps no `x`."""
+    return dtype if isinstance(dtype, DType) else dtypes.of_numpy(dtype)
+
+
+def typed_number(x: bool | float, dtype: DType) -> np.ndarray[Any, Any]:
+    """A Python number as a 0-d array; integers wrap at the width as PyTorch's do."""
+    if isinstance(x, int) and dtype.category == dtypes.INTEGER:
+        return np.asarray(x & (2 ** (8 * dtype.itemsize) - 1), np.uint64).astype(dtype.numpy)
+    with np.errstate(all="ignore"):
+        return np.asarray(x).astype(dtype.numpy)
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """NumPy's broadcast shape, with PyTorch's error when there is none."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        pass
+    listed = " and ".join(str(list(s)) for s in shapes)
+    raise RuntimeError(
+        f"shapes {listed} cannot be broadcast together: aligned at the right, each pair of sizes must be equal or one of "
+        "them 1; reshape or unsqueeze one side"
+    )
+
+
+class _Probe:
+    """Stands for the scalar vocabulary and notes which of its functions a body calls."""
+
+    def __init__(self) -> None:
+        self.called: set[str] = set()
+
+    def __getattr__(self, function: str) -> Callable[..., int]:
+        self.called.add(function)
+        return lambda *operands: 0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Elementwise(Op):
+    """An op on corresponding elements; `body(k, *elements, **attrs)` over the scalar vocabulary is its whole meaning.
+
+    Inputs broadcast and have one dtype, but for a leading bool `condition`. 16-bit floats enter the body as float32, and
+    its result is rounded once, to the output's dtype. `unit` is the second operand that changes nothing.
+    """
+
+    body: Callable[..., Any] = field(kw_only=True)
+    commutative: bool = field(default=False, kw_only=True)
+    unit: float | None = field(default=None, kw_only=True)
+    condition: bool = field(default=False, kw_only=True)
+    # Interval the law tests draw inputs from.
+    domain: tuple[float, float] = field(default=(-3.0, 3.0), kw_only=True)
+
+    @cached_property
+    def functions(self) -> frozenset[str]:
+        """Functions of the scalar vocabulary that the body calls."""
+        probe = _Probe()
+        inputs = self.body.__code__.co_argcount - 1
+        keywords = self.body.__kwdefaults__ or {}
+        named = [k for k in inspect.signature(self.body).parameters.values() if k.kind is k.KEYWORD_ONLY]
+        self.body(probe, *range(inputs), **{k.name: dtypes.float32 for k in named if k.name not in keywords})
+        return frozenset(probe.called)
+
+    @property
+    def expensive(self) -> bool:
+        """Whether a value is better stored than computed again."""
+        return not self.functions.isdisjoint(EXPENSIVE)
+
+    def number_dtype(self, operands: tuple[DType | None, ...]) -> DType:
+        """The dtype of a Python number among `operands` (None): that of the last typed operand but the condition."""
+        return Op.number_dtype(self, operands[1:] if self.condition else operands)
+
+
+# Elementwise law-test shapes by arity: plain, then every input broadcast somewhere.
+_ELEMENTWISE_SAMPLES = (
+    (Sample(()),),
+    (Sample(((3, 4),)),),
+    (Sample(((3, 4), (3, 4))), Sample(((3, 1), (2, 1, 4)))),
+    (Sample(((3, 4), (3, 4), (3, 4))), Sample(((3, 1), (4,), (2, 1, 1)))),
+)
+
+
+def elementwise(
+    name: str,
+    *,
+    body: Callable[..., Any],
+    grads: tuple[GradientRule | None, ...] = (),
+    result: DType | None = None,
+    condition: bool = False,
+    attrs: dict[str, Any] | None = None,
+    **facts: Any,
+) -> Elementwise:
+    """Define an elementwise op. The output has the inputs' dtype unless `result` or the attribute `dtype` names one.
+
+    `attrs` are the attributes of its law-test samples.
+    """
+
+    def eager(*inputs: Any, **attrs: Any) -> Any:
+        inputs = op.typed(inputs)
+        common = inputs[-1].dtype
+        for x in inputs[condition:]:
+            if x.dtype is not common and x.dtype != common:
+                raise TypeError(
+                    f"{name} got {', '.join(str(x.dtype) for x in inputs)}"
+                )  # `infer` says it better
+        if condition and inputs[0].dtype != np.bool_:
+            raise TypeError(f"{name} got a condition of {inputs[0].dtype}")
+        if common.itemsize == 2 and dtypes.of_numpy(common).compute is not None:
+            wide = tuple(x.astype(np.float32) if x.dtype == common else x for x in inputs)
+            out = body(NUMPY, *wide, **attrs)
+        else:
+            out = body(NUMPY, *inputs, **attrs)
+        output = attrs["dtype"] if attrs else result
+        return _row_major(out, common if output is None else output.numpy, inputs)
+
+    def infer(*types: TensorType, **attrs: Any) -> TensorType:
+        operands = {t.dtype for t in types[condition:]}
+        listed = ", ".join(str(t) for t in types)
+        if len(operands) != 1:
+            raise TypeError(f"{name} needs operands of one dtype, got {listed}; cast one first")
+        if condition and types[0].dtype is not dtypes.bool_:
+            raise TypeError(f"{name} needs a bool condition, got {listed}; compare with zero first")
+        return TensorType(
+            broadcast_shapes(*(t.shape for t in types)), attrs.get("dtype", result) or operands.pop()
+        )
+
+    arity = body.__code__.co_argcount - 1
+    samples = tuple(Sample(s.inputs, attrs or {}) for s in _ELEMENTWISE_SAMPLES[arity])
+    op = Elementwise(name, eager, infer, grads, samples=samples, body=body, condition=condition, **facts)
+    return op
+
+
+def _row_major(out: Any, dtype: np.dtype[Any], inputs: tuple[Any, ...]) -> np.ndarray[Any, Any]:
+    """`out` as an array of its own: of `dtype`, and row-major, so that traced strides are known.
+
+    NumPy gives a transposed operand's layout to the result, and a scalar for operands without axes.
+    """
+    out = np.asarray(out)
+    if out.dtype != dtype or not out.flags.c_contiguous:
+        return out.astype(dtype, order="C")
+    for x in inputs:
+        if out is x:
+            return out.copy()  # An identity body must not share the caller's memory.
+    return out
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reduction(Op):
+    """A reduction over `axes`, which stay with size 1. `combine` is "add", "mul", "max" or "min"."""
+
+    combine: str = field(kw_only=True)
+    identity: Callable[[DType], float | int | bool] = field(kw_only=True)
+
+
+Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Movement(Op):
+    """An op that only re-addresses its input.
+
+    `view(shape, strides, offset, **attrs)` is the result's geometry in elements, None when the input must be copied
+    first; `unview(base, new, **attrs)`, made of ops, is `base` with `new` written through the view.
+    """
+
+    view: Callable[..., Geometry | None] = field(kw_only=True)
+    unview: Callable[..., Any] = field(kw_only=True)

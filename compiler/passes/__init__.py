@@ -1,0 +1,19 @@
+"""Passes from a recorded graph to one ready for the scheduler; PIPELINE is the order they run in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler.ir import Graph
+from compiler.passes.decompose import decompose
+from compiler.passes.duplicates import merge_duplicates
+from compiler.passes.simplify import simplify
+from compiler.passes.views import hoist_views
+
+PIPELINE: tuple[Callable[[Graph], Graph], ...] = (
+    decompose,  # ops without kernels, in terms of others
+    simplify,  # exact algebra
+    merge_duplicates,
+    hoist_views,  # movements up to memory, dropped axes down
+    merge_duplicates,
+)

@@ -1,0 +1,403 @@
+"""From groups to an ordered list of kernels with memory: what is stored where, what is updated in place, what runs together.
+
+Knows shapes, strides and buffers; knows nothing of addresses or machine code.
+
+Kernels of one level are independent and share a launch. A buffer lives from the level that writes it first to the level
+that reads it last; buffers whose lives do not meet share the arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compiler.errors import LoweringError
+from compiler.ir import Apply, Const, Graph, Input, Value
+from compiler.lower import (
+    Buffer,
+    Geometry,
+    Kernel,
+    LoopLowering,
+    copy_kernel,
+    fill_kernel,
+    resolve,
+    scatter_kernel,
+)
+from compiler.matmul import product_kernel
+from compiler.ops import contraction, creation, indexing, movement
+from compiler.ops.op import Movement
+from compiler.schedule import Group, is_free, schedule
+from compiler.types import contiguous_strides
+
+# Arena places start on a cache line.
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a program is made from.
+
+    `graph` computes the values to return, then `writes` (input number, value: the value replaces the input's memory),
+    then `checks` (bool values without axes, true where the program must stop before it writes to anything).
+    `strides` are the inputs' layouts, row-major where None.
+    """
+
+    graph: Graph
+    writes: tuple[tuple[int, Value], ...] = ()
+    checks: tuple[Value, ...] = ()
+    strides: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Plan:
+    """Kernels with their levels, and where every buffer is."""
+
+    kernels: list[Kernel]
+    levels: list[int]
+    inputs: list[Buffer]
+    outputs: list[Buffer]
+    checks: list[Buffer]
+    constants: dict[Buffer, Const]
+    arena: dict[Buffer, int]
+    arena_bytes: int
+
+
+class Planner:
+    """Builds the plan of one request."""
+
+    taken: set[Buffer]
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.graph = request.graph
+        self.buffers: dict[Value, Buffer] = {}
+        self.geometry: dict[Value, Geometry] = {}
+        self.constants: dict[Buffer, Const] = {}
+        self.kernels: list[Kernel] = []
+        self.inputs: list[Buffer] = []
+        for number, node in enumerate(self.graph.inputs):
+            strides = request.strides.get(number, contiguous_strides(node.shape))
+            self.inputs.append(self.give(node, Buffer(node.type, node.name), strides))
+        for node in self.graph.nodes:
+            if isinstance(node, Const) and node.ndim:
+                self.constants[self.give(node, Buffer(node.type, "constant"))] = node
+
+    def give(self, value: Value, buffer: Buffer, strides: Sequence[int] | None = None) -> Buffer:
+        """Let `value` live in `buffer`."""
+        self.buffers[value] = buffer
+        self.geometry[value] = (value.shape, tuple(strides or contiguous_strides(value.shape)), 0)
+        return buffer
+
+    def run(self) -> Plan:
+        """Plan the request. Raises LoweringError for what has no kernel."""
+        groups = schedule(self.graph)
+        targets = self.in_place(groups)
+        for group in self.ordered(groups, targets):
+            self.lower(group, targets)
+        outputs = [self.output(v) for v in self.graph.outputs[: self.returned]]
+        for number, value in self.request.writes:
+            target = self.inputs[number]
+            if self.buffers.get(value) is not target:
+                base, source = self.place(value)
+                node = self.graph.inputs[number]
+                self.kernels.append(copy_kernel(source, self.buffers[base], self.geometry[node], target))
+        checks = [self.buffers[self.place(v)[0]] for v in self.request.checks]
+        levels = self.assign_levels(checks)
+        arena, size = self.pack(levels, {*self.inputs, *outputs, *self.constants})
+        return Plan(self.kernels, levels, self.inputs, outputs, checks, self.constants, arena, size)
+
+    @property
+    def returned(self) -> int:
+        return len(self.graph.outputs) - len(self.request.writes) - len(self.request.checks)
+
+    # What is stored -------------------------------------------------------------------------------------------------
+
+    def stored(self, value: Value) -> Geometry | None:
+        return self.geometry.get(value)
+
+    def place(self, value: Value) -> tuple[Value, Geometry]:
+        """Where a value lies; what was a number or an index until now is filled in."""
+        base = value
+        while isinstance(base, Apply) and isinstance(base.op, Movement) and base not in self.geometry:
+            base = base.inputs[0]
+        if base not in self.geometry:
+            self.materialise(base)
+        return resolve(value, self.stored)
+
+    def materialise(self, value: Value) -> None:
+        """Write a constant or an index grid to memory."""
+        buffer = self.give(value, Buffer(value.type, "constant"))
+        if isinstance(value, Const):
+            self.constants[buffer] = value
+        elif isinstance(value, Apply) and value.op is creation.full:
+            self.kernels.append(fill_kernel(value.attrs["value"], self.geometry[value], buffer))
+        elif isinstance(value, Apply) and value.op is creation.iota:
+            group = Group([value], value.shape, "loop")
+            lowering = LoopLowering(group, self.buffers, lambda v: None, [], "iota")
+            register = lowering.load(value)
+            lowering.values[value] = register
+            lowering.store(value, buffer)
+            self.kernels.append(lowering.kernel())
+        else:
+            raise LoweringError(f"{value.type} was not computed before it is read")
+
+    def needed_outside(self, group: Group) -> list[Apply]:
+        """Nodes of a group that something else reads."""
+        members = set(group.nodes)
+        outputs = set(self.graph.outputs)
+        return [n for n in group.nodes if n in outputs or any(u not in members for u in self.graph.users[n])]
+
+    def output(self, value: Value) -> Buffer:
+        """A buffer of the caller's own for a returned value."""
+        base, geometry = self.place(value)
+        buffer = self.buffers[base]
+        mine = buffer not in self.inputs and buffer not in self.constants and buffer not in self.taken
+        if mine and base.type.size == value.type.size and _is_contiguous(geometry):
+            self.taken.add(buffer)
+            return buffer
+        target = Buffer(value.type, "output")
+        self.kernels.append(
+            copy_kernel(geometry, buffer, (value.shape, contiguous_strides(value.shape), 0), target)
+        )
+        self.taken.add(target)
+        return target
+
+    # Groups to kernels ----------------------------------------------------------------------------------------------
+
+    def lower(self, group: Group, targets: Mapping[Apply, Buffer]) -> None:
+        first = group.nodes[0]
+        name = "_".join(dict.fromkeys(n.op.name for n in group.nodes))[:48]
+        if group.kind in ("loop", "product"):
+            for node in group.nodes:
+                self.ready_operands(node)
+            outputs = []
+            for node in self.needed_outside(group):
+                buffer = self.give(node, targets.get(node) or Buffer(node.type, node.op.name))
+                outputs.append((node, buffer))
+            lowering = LoopLowering(group, self.buffers, self.stored, outputs, name)
+            self.kernels += lowering.kernels() if group.kind == "loop" else [product_kernel(lowering)]
+        elif isinstance(first.op, Movement):
+            self.move(first)
+        elif not is_free(first):
+            self.single(first)
+
+    def ready_operands(self, node: Apply) -> None:
+        """See that what a loop reads by address is in memory."""
+        if node.op in (indexing.take, indexing.gather, contraction.matmul):
+            for x in node.inputs:
+                self.place(x)
+
+    def move(self, node: Apply) -> None:
+        """A movement costs nothing where strides can express it, and a copy of its input where not."""
+        source = node.inputs[0]
+        base = source
+        while isinstance(base, Apply) and isinstance(base.op, Movement) and base not in self.geometry:
+            base = base.inputs[0]
+        if is_free(base) or (isinstance(base, Const) and base.ndim == 0):
+            free = base.op is creation.iota if isinstance(base, Apply) else False
+            strides = tuple(int(a == base.attrs["axis"]) for a in range(base.ndim)) if free else (0,) * base.ndim  # type: ignore[union-attr]
+            try:
+                resolve(node, lambda v: (v.shape, strides, 0) if v is base else None)
+                return
+            except LoweringError:
+                self.materialise(base)
+        try:
+            resolve(node, self.stored)
+        except LoweringError:
+            below, geometry = resolve(source, self.stored)
+            buffer = self.give(node, Buffer(node.type, "copy"))
+            whole = (source.shape, contiguous_strides(source.shape), 0)
+            self.kernels.append(copy_kernel(geometry, self.buffers[below], whole, buffer))
+
+    def single(self, node: Apply) -> None:
+        buffer = self.give(node, Buffer(node.type, node.op.name))
+        whole = self.geometry[node]
+        if node.op in (indexing.scatter_add, indexing.take_add):
+            self.copy_into(node.inputs[0], whole, buffer)
+            for x in node.inputs[1:]:
+                self.place(x)
+            self.kernels.append(scatter_kernel(node, buffer, self.buffers, self.stored))
+        elif node.op is movement.slice_update:
+            base, new = node.inputs
+            self.copy_into(base, whole, buffer)
+            region = movement.slice.view(*whole, **node.attrs)
+            assert region is not None
+            self.copy_into(new, region, buffer)
+        elif node.op is movement.pad:
+            low = node.attrs["low"]
+            stops = tuple(a + b for a, b in zip(low, node.inputs[0].shape, strict=True))
+            region = movement.slice.view(*whole, starts=low, stops=stops, steps=(1,) * node.ndim)
+            assert region is not None
+            self.kernels.append(fill_kernel(node.attrs["value"], whole, buffer))
+            self.copy_into(node.inputs[0], region, buffer)
+        elif node.op is movement.concatenate:
+            axis, start = node.attrs["axis"], 0
+            for x in node.inputs:
+                starts = tuple(start if a == axis else 0 for a in range(node.ndim))
+                stops = tuple(s + size for s, size in zip(starts, x.shape, strict=True))
+                region = movement.slice.view(*whole, starts=starts, stops=stops, steps=(1,) * node.ndim)
+                assert region is not None
+                self.copy_into(x, region, buffer)
+                start += x.shape[axis]
+        else:
+            raise LoweringError(f"{node.op.name} has no compiled form ({node.where})")
+
+    def copy_into(self, value: Value, target: Geometry, buffer: Buffer) -> None:
+        """Write a value, broadcast, to a region of a buffer."""
+        if isinstance(value, Const) and value.ndim == 0:
+            self.kernels.append(fill_kernel(value.data.item(), target, buffer))
+        elif isinstance(value, Apply) and value.op is creation.full:
+            self.kernels.append(fill_kernel(value.attrs["value"], target, buffer))
+        else:
+            base, geometry = self.place(value)
+            spread = movement.expand.view(*geometry, shape=target[0])
+            assert spread is not None
+            self.kernels.append(copy_kernel(spread, self.buffers[base], target, buffer))
+
+    # Updates in place -----------------------------------------------------------------------------------------------
+
+    def in_place(self, groups: Sequence[Group]) -> dict[Apply, Buffer]:
+        """Values that may be computed straight into the input they replace.
+
+        Every other reader of the old value must be able to run first, and the computing loop must read it, if at all,
+        at the very elements it writes.
+        """
+        self.taken = set()
+        of_node = {n: g for g in groups for n in g.nodes}
+        after: dict[Group, set[Group]] = {g: {of_node[x] for n in g.nodes for x in n.inputs if x in of_node} - {g} for g in groups}
+        chosen: dict[Apply, Buffer] = {}
+        self.extra: dict[Group, set[Group]] = {g: set() for g in groups}
+        seen: set[Value] = set()
+        for number, value in self.request.writes:
+            source = self.graph.inputs[number]
+            group = of_node.get(value)
+            if group is None or group.kind not in ("loop", "product") or not isinstance(value, Apply) or value in seen:
+                continue
+            seen.add(value)
+            if value in self.graph.outputs[: self.returned] or value.type != source.type:
+                continue
+            if any(n.op in (indexing.take, indexing.gather) for n in group.nodes):
+                continue
+            if self.geometry[source][1] != contiguous_strides(source.shape) or self.reads_elsewhere(group, source, value):
+                continue
+            readers = {of_node[u] for u in self.readers(source)} - {group}
+            if any(_reaches(reader, group, after) for reader in readers):
+                continue
+            self.extra[group] |= readers
+            after[group] |= readers
+            chosen[value] = self.inputs[number]
+        return chosen
+
+    def readers(self, source: Value) -> Iterable[Apply]:
+        """Applications that read a value's memory, through movements too."""
+        for user in self.graph.users[source]:
+            yield user
+            if isinstance(user.op, Movement):
+                yield from self.readers(user)
+
+    def reads_elsewhere(self, group: Group, source: Input, value: Apply) -> bool:
+        """Whether the group reads the memory it is about to overwrite other than element by element."""
+        inside = set(group.nodes)
+        direct = set(self.graph.users[source])
+        for node in self.readers(source):
+            if node not in inside:
+                continue
+            if node not in direct or node.op is contraction.matmul or node.shape != value.shape:
+                return True
+        return False
+
+    def ordered(self, groups: Sequence[Group], targets: Mapping[Apply, Buffer]) -> list[Group]:
+        """Groups in dependency order, those that overwrite an input after its readers."""
+        of_node = {n: g for g in groups for n in g.nodes}
+        waits = {
+            g: ({of_node[x] for n in g.nodes for x in n.inputs if x in of_node} | self.extra[g]) - {g} for g in groups
+        }
+        # Overwriting anything waits for every check, so that a program that stops has changed nothing.
+        checks = {of_node[v] for v in self.request.checks if v in of_node}
+        writers = {of_node[v] for v in targets}
+        pending = list(groups)
+        order: list[Group] = []
+        done: set[Group] = set()
+        while pending:
+            ready = [g for g in pending if waits[g] <= done and (g not in writers or checks <= done or g in checks)]
+            assert ready, "kernels form a cycle"
+            order += ready
+            done.update(ready)
+            pending = [g for g in pending if g not in done]
+        return order
+
+    # Levels and memory ----------------------------------------------------------------------------------------------
+
+    def assign_levels(self, checks: Sequence[Buffer]) -> list[int]:
+        """The launch each kernel belongs to: after all it conflicts with."""
+        written: dict[Buffer, int] = {}
+        read: dict[Buffer, int] = {}
+        levels: list[int] = []
+        for kernel in self.kernels:
+            reads, writes = accesses(kernel)
+            if any(b in self.inputs for b in writes):
+                reads = {*reads, *checks}
+            level = 0
+            for b in reads:
+                level = max(level, written.get(b, -1) + 1)
+            for b in writes:
+                level = max(level, written.get(b, -1) + 1, read.get(b, -1) + 1)
+            for b in reads:
+                read[b] = max(read.get(b, -1), level)
+            for b in writes:
+                written[b] = level
+            levels.append(level)
+        return levels
+
+    def pack(self, levels: Sequence[int], outside: set[Buffer]) -> tuple[dict[Buffer, int], int]:
+        """Offsets in the arena: large buffers first, each at the lowest place that is free for all its life."""
+        life: dict[Buffer, tuple[int, int]] = {}
+        for kernel, level in zip(self.kernels, levels, strict=True):
+            for b in set().union(*accesses(kernel)) - outside:
+                first, last = life.get(b, (level, level))
+                life[b] = (min(first, level), max(last, level))
+        for value in self.request.checks:
+            b = self.buffers[self.place(value)[0]]
+            if b in life:
+                life[b] = (life[b][0], max(levels))
+        placed: list[tuple[int, int, tuple[int, int]]] = []
+        offsets: dict[Buffer, int] = {}
+        total = 0
+        for b in sorted(life, key=lambda b: -b.type.nbytes):
+            size = -(-max(b.type.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+            meets = sorted((o, n) for o, n, (f, e) in placed if f <= life[b][1] and life[b][0] <= e)
+            offset = 0
+            for o, n in meets:
+                if offset + size <= o:
+                    break
+                offset = max(offset, o + n)
+            placed.append((offset, size, life[b]))
+            offsets[b] = offset
+            total = max(total, offset + size)
+        return offsets, total
+
+
+def _is_contiguous(geometry: Geometry) -> bool:
+    shape, strides, offset = geometry
+    plain = contiguous_strides(shape)
+    return offset == 0 and all(n == 1 or s == p for n, s, p in zip(shape, strides, plain, strict=True))
+
+
+def accesses(kernel: Kernel) -> tuple[set[Buffer], set[Buffer]]:
+    """Buffers a kernel reads and writes."""
+    reads = {p.buffer for i, p in enumerate(kernel.places) if p.buffer and i in kernel.spec.read}
+    writes = {p.buffer for i, p in enumerate(kernel.places) if p.buffer and i in kernel.spec.written}
+    return reads, writes
+
+
+def _reaches(start: Group, goal: Group, after: Mapping[Group, set[Group]]) -> bool:
+    """Whether `start` depends on `goal`."""
+    stack, seen = [start], {start}
+    while stack:
+        for g in after[stack.pop()]:
+            if g is goal:
+                return True
+            if g not in seen:
+                seen.add(g)
+                stack.append(g)
+    return False

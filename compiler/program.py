@@ -1,0 +1,147 @@
+"""A plan as something to call: memory, tables and the native run.
+
+Takes and gives NumPy arrays; knows nothing of tensors or guards.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.ir import Graph
+from compiler.lower import Buffer, Kernel
+from compiler.passes import PIPELINE
+from compiler.plan import Planner, Request
+from kernels.cpu import pool, runner
+from kernels.cpu.runner import Program, Work
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class KernelView:
+    """One kernel of a program as its author sees it."""
+
+    kernel: Kernel
+    source: str
+    level: int
+    path: str
+    cached: bool
+    compile_seconds: float
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.kernel.spec.name} {list(self.kernel.extents)}>"
+
+
+class Executable:
+    """A compiled request: `run` computes the outputs and carries out the writes."""
+
+    def __init__(self, request: Request) -> None:
+        begin = time.perf_counter()
+        self.request = optimise(request)
+        self.plan = plan = Planner(self.request).run()
+        planned = time.perf_counter()
+        self.arena = np.empty(plan.arena_bytes + 64, np.uint8)
+        base = -(-self.arena.ctypes.data // 64) * 64
+        self.constants = {b: np.ascontiguousarray(c.data) for b, c in plan.constants.items()}
+        flags = []
+        for buffer in plan.checks:
+            level = max(lv for k, lv in zip(plan.kernels, plan.levels, strict=True) if buffer in _written(k))
+            flags.append((level, base + plan.arena[buffer]))
+        self.program = program = Program([_work(k) for k in plan.kernels], _separate(plan.levels, flags), _spread(flags))
+        returned = self.request.graph.outputs[: len(plan.outputs)]
+        self.output_types = [(v.shape, v.dtype.numpy) for v in returned]
+        outside: dict[Buffer, int] = {b: i for i, b in enumerate([*plan.inputs, *plan.outputs])}
+        patches: list[tuple[int, int, int]] = []
+        for number, kernel in enumerate(plan.kernels):
+            for operand, place in enumerate(kernel.places):
+                slot = program.pointer_slot(number, operand)
+                if place.buffer is None:
+                    program.table[slot] = place.offset
+                    continue
+                offset = place.offset * place.buffer.type.dtype.itemsize
+                if place.buffer in plan.arena:
+                    program.table[slot] = base + plan.arena[place.buffer] + offset
+                elif place.buffer in self.constants:
+                    program.table[slot] = self.constants[place.buffer].ctypes.data + offset
+                else:
+                    patches.append((slot, outside[place.buffer], offset))
+        self.patches = np.array(patches or np.zeros((0, 3)), np.int64)
+        self.objects = np.zeros(max(len(outside), 1), np.int64)
+        self.bound: dict[int, Array] = {}
+        program.connect(self.patches, self.objects)
+        self.native, _ = runner.native_run()
+        self.plan_seconds = planned - begin
+        self.build_seconds = time.perf_counter() - planned
+
+    def bind(self, number: int, array: Array) -> None:
+        """Use `array` as input `number` from now on."""
+        self.bound[number] = array
+        self.objects[number] = id(array)
+
+    def run(self, given: Sequence[tuple[int, Array]], outputs: Sequence[Array]) -> int:
+        """Run on (input number, array) pairs, writing `outputs`; the inputs left out are those bound before.
+
+        Returns 0, or the number of the launch whose check found bad input; then nothing was written to any input.
+        Not to be called by two threads at once.
+        """
+        objects = self.objects
+        for number, array in given:
+            objects[number] = id(array)
+        for number, array in enumerate(outputs, len(self.plan.inputs)):
+            objects[number] = id(array)
+        return self.native(self.program.address, pool.address() if self.program.parallel else 0)
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        """Outputs, in fresh memory, for one array per input. Raises RuntimeError when a check finds bad input."""
+        outputs = [np.empty(shape, dtype) for shape, dtype in self.output_types]
+        if failed := self.run(list(enumerate(arrays)), outputs):
+            raise RuntimeError(f"bad input found by the check of launch {failed}")
+        return outputs
+
+    @property
+    def kernels(self) -> list[KernelView]:
+        """Every kernel, in launch order."""
+        rows = zip(self.plan.kernels, self.plan.levels, self.program.machines, strict=True)
+        return [KernelView(k, m.source, lv, m.path, m.cached, m.seconds) for k, lv, m in rows]
+
+
+def optimise(request: Request) -> Request:
+    """Run the pass pipeline on a request's graph."""
+    graph: Graph = request.graph
+    for run in PIPELINE:
+        graph = run(graph)
+    returned = len(graph.outputs) - len(request.writes) - len(request.checks)
+    written = graph.outputs[returned : returned + len(request.writes)]
+    writes = tuple((number, value) for (number, _), value in zip(request.writes, written, strict=True))
+    return Request(graph, writes, graph.outputs[returned + len(writes) :], request.strides)
+
+
+def _work(kernel: Kernel) -> Work:
+    return Work(
+        kernel.spec,
+        kernel.extents,
+        tuple(p.strides for p in kernel.places),
+        tuple(p.index_stride for p in kernel.places),
+        kernel.parts,
+        kernel.serial,
+    )
+
+
+def _written(kernel: Kernel) -> set[Buffer | None]:
+    return {kernel.places[i].buffer for i in kernel.spec.written}
+
+
+def _separate(levels: Sequence[int], flags: Sequence[tuple[int, int]]) -> list[int]:
+    """Levels with room for one flag test each: a launch tests at most one flag."""
+    scale = len(flags) + 1
+    return [lv * scale for lv in levels]
+
+
+def _spread(flags: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    scale = len(flags) + 1
+    return [(level * scale + i, address) for i, (level, address) in enumerate(flags)]

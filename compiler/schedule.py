@@ -1,0 +1,254 @@
+"""Fusion: decide which nodes share a kernel.
+
+Knows shapes and kinds of ops, from their classes; knows nothing of memory or back ends. Groups grow greedily along the
+edges of the graph, from producers to consumers, as long as one loop nest can hold them and no cycle arises.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from compiler.ir import Apply, Graph, Value
+from compiler.ops import contraction, creation, indexing
+from compiler.ops.op import Elementwise, Movement, Reduction
+
+# A kernel past this size compiles slowly (about 1 ms a node) and runs out of registers anyway.
+MAX_NODES = 96
+# A whole tensor reduced and used again inside one kernel is a single row, hence a single thread's work.
+MAX_SINGLE_ROW = 8192
+
+Shape = tuple[int, ...]
+Axes = frozenset[int]
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes of one kernel, in order, over one `domain`.
+
+    `reductions` are the sets of domain axes reduced; `inner` is the set whose result is used inside the group.
+    """
+
+    nodes: list[Apply]
+    domain: Shape
+    kind: str  # "loop", "product" (a matrix product and pointwise work on its tiles) or "single"
+    reductions: set[Axes] = field(default_factory=set)
+    inner: Axes | None = None
+
+    @property
+    def product(self) -> Apply | None:
+        """The matrix product whose tile this group finishes."""
+        return next((n for n in self.nodes if n.op is contraction.matmul), None)
+
+
+def is_loop(node: Value) -> bool:
+    """Whether a node is computed inside a loop nest."""
+    return isinstance(node, Apply) and (
+        isinstance(node.op, Elementwise | Reduction) or node.op in (indexing.take, indexing.gather)
+    )
+
+
+def is_free(node: Value) -> bool:
+    """Whether a node costs nothing where it is used: a constant or an index, made of the loop's own counters."""
+    return isinstance(node, Apply) and node.op in (creation.full, creation.iota)
+
+
+def padded(shape: Shape, rank: int) -> Shape:
+    """`shape` with leading axes of size 1."""
+    return (1,) * (rank - len(shape)) + tuple(shape)
+
+
+def domain_of(node: Apply) -> Shape:
+    """The iteration space of one node alone."""
+    return tuple(node.inputs[0].shape if isinstance(node.op, Reduction) else node.shape)
+
+
+def reduced_axes(node: Apply, domain: Shape) -> Axes:
+    """Domain axes, of size above 1, that a reduction in a group of that domain reduces."""
+    shift = len(domain) - node.ndim
+    shape = padded(node.inputs[0].shape, len(domain))
+    return frozenset(a + shift for a in node.attrs["axes"] if shape[a + shift] != 1)
+
+
+def nontrivial(domain: Shape) -> Axes:
+    """Axes of size other than 1."""
+    return frozenset(a for a, size in enumerate(domain) if size != 1)
+
+
+class Scheduler:
+    """Groups of a graph while they grow."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.outputs = set(graph.outputs)
+        self.group: dict[Value, Group] = {}
+        self.groups: dict[Group, None] = {}
+
+    def run(self) -> list[Group]:
+        """The groups, each after everything it reads."""
+        applies = [n for n in self.graph.nodes if isinstance(n, Apply)]
+        for node in applies:
+            self.add(node)
+        for node in applies:
+            if is_loop(node) and node.op not in (indexing.take, indexing.gather):
+                for x in dict.fromkeys(node.inputs):
+                    self.try_merge(x, node)
+        for node in applies:
+            if node.op is contraction.matmul:
+                for user in self.graph.users[node]:
+                    if self.try_epilogue(node, user):
+                        break
+        return self.ordered()
+
+    def add(self, node: Apply) -> None:
+        kind = "loop" if is_loop(node) else "product" if node.op is contraction.matmul else "single"
+        group = Group([node], domain_of(node), kind)
+        if isinstance(node.op, Reduction):
+            group.reductions.add(reduced_axes(node, group.domain))
+        self.group[node] = group
+        self.groups[group] = None
+
+    # Merging -------------------------------------------------------------------------------------------------------
+
+    def try_merge(self, producer: Value, consumer: Apply) -> None:
+        first, second = self.group.get(producer), self.group[consumer]
+        if first is None or first is second or first.kind != "loop" or second.kind != "loop":
+            return
+        assert isinstance(producer, Apply)
+        if len(first.nodes) + len(second.nodes) > MAX_NODES:
+            return
+        domain = self.common_domain(first, second)
+        if domain is None:
+            return
+        merged = self.shape_of_merge(first, second, domain)
+        if merged is not None and not self.makes_cycle(first, second):
+            self.replace(first, second, merged)
+
+    def common_domain(self, first: Group, second: Group) -> Shape | None:
+        rank = max(len(first.domain), len(second.domain))
+        one, two = padded(first.domain, rank), padded(second.domain, rank)
+        if one == two:
+            return one
+        if not one or not two or math.prod(one) == 0 or math.prod(two) == 0:
+            return None
+        if _broadcasts(one, two):
+            # The producer's values would be computed once per repetition.
+            scalars = len(first.domain) == 0 or math.prod(one) == 1
+            cheap = not first.reductions and not scalars and not any(_expensive(n) for n in first.nodes)
+            return two if cheap and self.only_used_by(first, second) else None
+        if _broadcasts(two, one) and first.reductions:
+            return one
+        return None
+
+    def only_used_by(self, first: Group, second: Group) -> bool:
+        """Whether nothing outside `second` needs a value of `first`, so that none has to be stored."""
+        users = {u for n in first.nodes for u in self.graph.users[n]}
+        return users <= {*first.nodes, *second.nodes} and not self.outputs & set(first.nodes)
+
+    def shape_of_merge(self, first: Group, second: Group, domain: Shape) -> Group | None:
+        """The merged group, None when one loop nest cannot hold it."""
+        nodes = sorted({*first.nodes, *second.nodes}, key=lambda n: n.serial)
+        members = set(nodes)
+        reductions: set[Axes] = set()
+        used: set[Axes] = set()
+        for node in nodes:
+            if not isinstance(node.op, Reduction):
+                continue
+            axes = reduced_axes(node, domain)
+            reductions.add(axes)
+            if any(user in members for user in self.graph.users[node]):
+                used.add(axes)
+        inner = _inner_axes(domain, reductions, used)
+        if inner is None:
+            return None
+        row = tuple(1 if a in inner else size for a, size in enumerate(domain))
+        for node in nodes:
+            # A value smaller than a row is computed again in every row: not worth it for a reduction or a costly one.
+            if padded(domain_of(node), len(domain)) not in (domain, row) and _expensive(node):
+                return None
+        return Group(nodes, domain, "loop", reductions, inner if reductions else None)
+
+    def try_epilogue(self, product: Apply, user: Apply) -> bool:
+        """Let a pointwise group that reads a product finish its tiles."""
+        first, second = self.group[product], self.group[user]
+        if second.kind != "loop" or second.reductions or second.product is not None:
+            return False
+        if padded(product.shape, len(second.domain)) != second.domain or self.makes_cycle(first, second):
+            return False
+        nodes = sorted([*first.nodes, *second.nodes], key=lambda n: n.serial)
+        self.replace(first, second, Group(nodes, second.domain, "product"))
+        return True
+
+    def replace(self, first: Group, second: Group, merged: Group) -> None:
+        del self.groups[first], self.groups[second]
+        self.groups[merged] = None
+        for node in merged.nodes:
+            self.group[node] = merged
+
+    # Order ---------------------------------------------------------------------------------------------------------
+
+    def makes_cycle(self, first: Group, second: Group) -> bool:
+        """Whether `second` depends on `first` through a third group."""
+        stack = [g for g in self.successors(first) if g is not second]
+        seen: set[Group] = set(stack)
+        while stack:
+            for after in self.successors(stack.pop()):
+                if after is second:
+                    return True
+                if after not in seen:
+                    seen.add(after)
+                    stack.append(after)
+        return False
+
+    def successors(self, group: Group) -> Iterable[Group]:
+        users = (self.group[u] for n in group.nodes for u in self.graph.users[n])
+        return {g: None for g in users if g is not group}
+
+    def ordered(self) -> list[Group]:
+        waiting = {g: {self.group[x] for n in g.nodes for x in n.inputs if x in self.group} - {g} for g in self.groups}
+        order: list[Group] = []
+        done: set[Group] = set()
+        remaining = sorted(self.groups, key=lambda g: g.nodes[-1].serial)
+        while remaining:
+            ready = [g for g in remaining if waiting[g] <= done]
+            assert ready, "groups form a cycle"
+            order += ready
+            done.update(ready)
+            remaining = [g for g in remaining if g not in done]
+        return order
+
+
+def _broadcasts(small: Shape, large: Shape) -> bool:
+    return all(a in (1, b) for a, b in zip(small, large, strict=True))
+
+
+def _expensive(node: Apply) -> bool:
+    return not isinstance(node.op, Elementwise) or node.op.expensive
+
+
+def _inner_axes(domain: Shape, reductions: set[Axes], used: set[Axes]) -> Axes | None:
+    """The axes walked inside a row; None when these reductions do not fit one loop nest."""
+    every = nontrivial(domain)
+    if not reductions:
+        return frozenset()
+    if len(used) > 1 or len(reductions) > 2:
+        return None
+    if len(reductions) == 2:
+        one, two = reductions
+        if one | two != every or one & two:
+            return None
+    inner = next(iter(used), None)
+    if inner is None:
+        last = max(every, default=0)
+        inner = next((a for a in reductions if last in a), next(iter(reductions)))
+    if len(reductions) == 2 and max(every) not in inner:
+        return None
+    if inner == every and used and math.prod(domain) > MAX_SINGLE_ROW:
+        return None
+    return inner
+
+
+def schedule(graph: Graph) -> list[Group]:
+    """Group a graph's applications into kernels, in an order in which they can run."""
+    return Scheduler(graph).run()

@@ -1,0 +1,50 @@
+"""What the compiler knows of a value before it runs: shape and dtype.
+
+Knows nothing of memory; strides and addresses appear when kernels are planned.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels import dtypes
+from kernels.dtypes import DType
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape and dtype of one value; prints as `float32[64, 10]`."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes when stored contiguously."""
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}{list(self.shape)}"
+
+
+def type_of_array(array: np.ndarray[Any, Any]) -> TensorType:
+    """The type of a NumPy array."""
+    return TensorType(array.shape, dtypes.of_numpy(array.dtype))
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides of `shape`, in elements."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))

@@ -1,0 +1,114 @@
+# ruff: noqa: E402, F401, F403, N813 -- names are handed on, after the packages were checked
+"""Eager tensors with PyTorch's names, and @compile.
+
+`import framework as fw` is the whole user interface; nothing heavy is loaded until it is used.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path as _Path
+
+import compiler as _compiler
+import kernels as _kernels
+
+
+def _require_siblings() -> None:
+    """Raise ImportError when `compiler` or `kernels` is some other package of that name."""
+    root = _Path(__file__).resolve().parent.parent
+    for package in (_compiler, _kernels):
+        found = _Path(package.__file__ or ".").resolve()
+        if found.parent.parent != root:
+            raise ImportError(
+                f"framework needs the package {package.__name__!r} beside it in {root}, but {found} was "
+                "imported; "
+                f"put {root} first in sys.path, or rename or uninstall the other package"
+            )
+
+
+_require_siblings()
+
+from math import e, inf, nan, pi
+
+from framework import autograd, methods, nn, optim, random, serialization, utils
+from framework.conversion import finfo, iinfo
+from framework.creation import (
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+    arange,
+    as_tensor,
+    asarray,
+    empty,
+    empty_like,
+    eye,
+    from_numpy,
+    frombuffer,
+    full,
+    full_like,
+    linspace,
+    logspace,
+    ones,
+    ones_like,
+    scalar_tensor,
+    tensor,
+    zeros,
+    zeros_like,
+)
+from framework.device import device
+from framework.functional import *
+from framework.interop import from_dlpack
+from framework.printing import get_printoptions, set_printoptions
+from framework.promotion import can_cast, promote_types, result_type
+from framework.random import (
+    Generator,
+    bernoulli,
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    multinomial,
+    normal,
+    rand,
+    rand_like,
+    randint,
+    randint_like,
+    randn,
+    randn_like,
+    randperm,
+    seed,
+    set_rng_state,
+)
+from framework.serialization import load, save
+from framework.size import Size
+from framework.state import (
+    enable_grad,
+    get_default_dtype,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_default_dtype,
+    set_grad_enabled,
+)
+from framework.tensor import Tensor
+from kernels.dtypes import DType as dtype
+from kernels.dtypes import bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8
+from kernels.dtypes import bool_ as bool
+
+float = float32
+double = float64
+half = float16
+short = int16
+int = int32
+long = int64
+newaxis = None
+# Layouts and memory formats that exist; every tensor has them.
+strided = "strided"
+contiguous_format = "contiguous_format"
+preserve_format = "preserve_format"

@@ -1,0 +1,250 @@
+"""The `@compile` decorator: find the variant for a call, record a new one, or run eagerly and say why.
+
+A call is first recorded on IR values, which changes nothing; then its program runs. What cannot be recorded runs as
+ordinary Python.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, overload
+
+from compiler.errors import CompilerError, LoweringError, TraceError
+from compiler.program import KernelView
+from framework.capture.explain import Explanation
+from framework.capture.guards import name_guards, structure_guard
+from framework.capture.observe import SIMPLE, EffectError, Observer
+from framework.capture.tracer import Tracer
+from framework.capture.tree import flatten
+from framework.capture.variant import Variant
+from framework.nn.module import Module
+from framework.state import ambient
+from framework.tensor import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+# Variants kept for one function; calls that need more run eagerly.
+MOST_VARIANTS = 16
+
+
+class CompileError(CompilerError, RuntimeError):
+    """A function compiled with strict=True cannot be replayed; the message names the line."""
+
+
+@dataclass
+class Record:
+    """One compilation of a function, for `explain`."""
+
+    reason: str
+    seconds: float
+    variant: Variant | None
+
+
+@dataclass
+class Entry:
+    """Everything known for one kind of arguments: programs, or why there can be none."""
+
+    variants: list[Variant] = field(default_factory=list)
+    eager: str = ""
+
+
+class CompiledFunction:
+    """A function that replays its recorded program. Call it as the function.
+
+    `explain()` tells mode, variants, guards and kernels; `kernels[i].source` is a kernel's generated source.
+    """
+
+    def __init__(self, function: Callable[..., Any], strict: bool = False) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self.function = function
+        self.strict = strict
+        self.entries: dict[Any, Entry] = {}
+        self.history: list[Record] = []
+        self.lock = threading.RLock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if ambient.tracer is not None:
+            return self.function(*args, **kwargs)  # recorded as part of the outer call
+        key, leaves = call_key(args, kwargs)
+        entry = self.entries.get(key)
+        if entry is not None:
+            for variant in entry.variants:
+                if variant.holds():
+                    if variant.overlaps(leaves):
+                        break
+                    return variant.replay(leaves)
+            else:
+                if not entry.eager:
+                    return self._record(entry, args, kwargs, leaves)
+            return self.function(*args, **kwargs)
+        with self.lock:
+            entry = self.entries.setdefault(key, Entry())
+        return self._record(entry, args, kwargs, leaves)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        # A compiled module still has its parameters, its mode and its state.
+        if name == "function":
+            raise AttributeError(name)
+        return getattr(self.function, name)
+
+    def _record(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> Any:
+        with self.lock:
+            begin = time.perf_counter()
+            why = self._why_again(entry)
+            if len(entry.variants) >= MOST_VARIANTS:
+                return self.function(*args, **kwargs)
+            variant, reason = self._capture(args, kwargs, leaves)
+            self.history.append(Record(reason or why, time.perf_counter() - begin, variant))
+            if variant is None:
+                if self.strict:
+                    raise CompileError(f"{self.function!r} cannot be replayed: {reason}")
+                entry.eager = entry.eager or reason
+            elif not variant.recheck():
+                entry.variants.append(variant)
+        if variant is None or variant.overlaps(leaves):
+            return self.function(*args, **kwargs)
+        return variant.replay(leaves)
+
+    def _why_again(self, entry: Entry) -> str:
+        if not entry.variants:
+            return "first call with these arguments"
+        last = entry.variants[-1]
+        return last.recheck() or last.first_change() or "another thread changed what is guarded"
+
+    def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> tuple[Variant | None, str]:
+        """The program of one call, or None and the reason it must run eagerly; nothing real is changed either way."""
+        tracer, observer = Tracer(), Observer()
+        grad_mode = ambient.grad_enabled
+        for x in leaves:
+            if isinstance(x, Tensor):
+                tracer.adopt(x)
+        function = self.function.__call__ if isinstance(self.function, Module) else self.function
+        ambient.tracer = tracer
+        try:
+            result = observer.run(function, args, kwargs)
+            ambient.grad_enabled = grad_mode
+            structures = [structure_guard(thing) for thing in tracer.touched.values()]
+            return Variant(tracer, result, leaves, name_guards(observer), structures), ""
+        except (TraceError, LoweringError) as error:
+            tracer.roll_back()
+            return None, str(error)
+        except EffectError as error:
+            tracer.roll_back()
+            return None, str(error)
+        except Exception as error:  # noqa: BLE001 -- the eager run will raise it from clean state
+            tracer.roll_back()
+            return None, observer.reason or f"{type(error).__name__}: {error}"
+        except BaseException:
+            tracer.roll_back()
+            raise
+        finally:
+            ambient.tracer = None
+            ambient.grad_enabled = grad_mode
+
+    # Inspection -----------------------------------------------------------------------------------------------------
+
+    @property
+    def variants(self) -> list[Variant]:
+        """Every program made so far."""
+        return [v for entry in self.entries.values() for v in entry.variants]
+
+    @property
+    def kernels(self) -> list[KernelView]:
+        """Kernels of the newest program; raises RuntimeError before there is one."""
+        variants = [r.variant for r in self.history if r.variant is not None]
+        if not variants:
+            reasons = "; ".join(r.reason for r in self.history) or "it was not called yet"
+            raise RuntimeError(f"there are no kernels: {reasons}")
+        return variants[-1].executable.kernels
+
+    def explain(self) -> Explanation:
+        """What became of this function: printable, with the facts as attributes."""
+        return Explanation(self.__name__, list(self.history), [e.eager for e in self.entries.values() if e.eager])
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.function!r}: {len(self.variants)} variants>"
+
+
+def call_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
+    """What kind of call this is, as a hashable key, and the leaves of its arguments."""
+    leaves: list[Any] = []
+    shape: Any = len(args)
+    for x in args:
+        if type(x) is Tensor:
+            leaves.append(x)
+        else:
+            leaves = []
+            shape = flatten((args, kwargs), leaves)
+            break
+    else:
+        if kwargs:
+            leaves = []
+            shape = flatten((args, kwargs), leaves)
+    kinds = tuple([_leaf_key(x) for x in leaves])
+    pattern: Any = None
+    if len(leaves) > 1:
+        ids = [id(x) for x in leaves if isinstance(x, Tensor)]
+        if len(set(ids)) < len(ids):
+            pattern = tuple(ids.index(i) for i in ids)
+    return (shape, kinds, pattern, ambient.grad_enabled, ambient.default_dtype), leaves
+
+
+def _leaf_key(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        data = x._data
+        assert data is not None, "a tensor of a finished capture has no memory"
+        history = x._node is not None or x._base is not None
+        # A non-leaf argument has history outside the program; `requires_grad` of a view asks its base.
+        return data.shape, data.dtype.num, data.strides, x.requires_grad if history else x._requires_grad, x._node is None
+    if isinstance(x, SIMPLE):
+        return type(x), repr(x) if isinstance(x, float | complex) else x
+    return type(x), Identity(x)
+
+
+class Identity:
+    """A key that is equal only for the very same object, which it keeps alive."""
+
+    __slots__ = ("thing",)
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and self.thing is other.thing
+
+
+@overload
+def compile(function: F, *, strict: bool = False) -> F: ...
+@overload
+def compile(function: None = None, *, strict: bool = False) -> Callable[[F], F]: ...
+def compile(function: Any = None, *, strict: bool = False) -> Any:
+    """Compile a function, method or module: same results, state and errors as eager, in one fused native program.
+
+    Whole training steps included: forward, `backward()` and `optimizer.step()`. Works as `@compile`, `@compile(...)` and
+    `compile(f)`. A function that cannot be replayed runs eagerly; with `strict=True` it raises CompileError instead.
+
+        @fw.compile
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+    """
+    if function is None:
+        return functools.partial(compile, strict=strict)
+    if not callable(function):
+        raise TypeError(f"compile expects a function, a method or a Module, got {type(function).__name__}")
+    return CompiledFunction(function, strict)
+
+
+__all__: Sequence[str] = ("CompileError", "CompiledFunction", "compile")

@@ -1,0 +1,98 @@
+"""What became of a compiled function: data first, text from it.
+
+Reads variants and plans; measures nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.lower import Kernel
+from kernels.spec import Call, MatmulSpec
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """One kernel in numbers: what it computes, over what, and how much it moves and calculates."""
+
+    name: str
+    ops: tuple[str, ...]
+    lines: tuple[str, ...]
+    extents: tuple[int, ...]
+    bytes: int
+    flops: int
+    level: int
+    compile_seconds: float
+    cached: bool
+
+
+def facts(kernel: Kernel, level: int, seconds: float, cached: bool) -> KernelFacts:
+    """The numbers of a kernel, read off its spec: bytes are those of distinct memory, flops count vocabulary calls."""
+    spec = kernel.spec
+    moved: dict[Any, int] = {}
+    for place in kernel.places:
+        if place.buffer is not None:
+            moved[place.buffer] = place.buffer.type.nbytes
+    points = math.prod(kernel.extents)
+    calls = sum(isinstance(s, Call) for s in spec.steps)
+    if isinstance(spec, MatmulSpec):
+        flops = 2 * points + calls * math.prod(kernel.extents[:-1])
+    else:
+        flops = calls * points
+    ops = tuple(n.op.name for n in kernel.nodes) or (spec.name,)
+    lines = tuple(dict.fromkeys(n.where for n in kernel.nodes if n.where))
+    return KernelFacts(spec.name, ops, lines, kernel.extents, sum(moved.values()), flops, level, seconds, cached)
+
+
+@dataclass
+class Explanation:
+    """Mode, variants with their guards, and kernels of a compiled function. Print it."""
+
+    name: str
+    history: Sequence[Any]
+    eager: Sequence[str]
+
+    @property
+    def mode(self) -> str:
+        """ "replay", "eager", "mixed", or "not called"."""
+        if not self.history:
+            return "not called"
+        replayed = any(r.variant is not None for r in self.history)
+        return ("mixed" if self.eager else "replay") if replayed else "eager"
+
+    @property
+    def kernels(self) -> list[KernelFacts]:
+        """Kernels of the newest program."""
+        variants = [r.variant for r in self.history if r.variant is not None]
+        if not variants:
+            return []
+        views = variants[-1].executable.kernels
+        return [facts(v.kernel, v.level, v.compile_seconds, v.cached) for v in views]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.mode}"]
+        lines += [f"  runs eagerly for some arguments: {reason}" for reason in self.eager]
+        for number, record in enumerate(self.history):
+            lines.append(f"  compilation {number}: {record.reason} ({record.seconds * 1e3:.0f} ms)")
+            if record.variant is None:
+                continue
+            variant = record.variant
+            executable = variant.executable
+            lines.append(
+                f"    {len(variant.sources)} tensors, {len(variant.scalars)} runtime scalars, "
+                f"{len(executable.plan.kernels)} kernels in {len(set(executable.plan.levels))} launches, "
+                f"arena {executable.plan.arena_bytes} bytes, {variant.calls} calls"
+            )
+            guards = [*variant.names, *variant.structures]
+            lines += [f"    guard: {guard.words}" for guard in guards]
+        for kernel in self.kernels:
+            lines.append(
+                f"  kernel {kernel.level:3d} {kernel.name} {list(kernel.extents)}: {', '.join(kernel.ops)}; "
+                f"{kernel.bytes} bytes, {kernel.flops} operations; {' '.join(kernel.lines)}"
+            )
+        return "\n".join(lines)
+
+    __repr__ = __str__

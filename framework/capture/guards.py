@@ -1,0 +1,105 @@
+"""Guards of a variant: what must still be so for its program to mean what the function means.
+
+Cheap questions first: one counter stands for all modules, optimizers and tensors; names are compared by identity.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from framework.capture.observe import Observer, same, snapshot
+from framework.nn.module import Module
+from framework.optim.optimizer import Optimizer
+from framework.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Guard:
+    """One condition: `holds()`, and what it says in words."""
+
+    holds: Callable[[], bool]
+    words: str
+
+
+def structure_of(thing: Module | Optimizer) -> dict[str, Any]:
+    """Everything about a module or optimizer that recorded code may have depended on, to be compared shallowly.
+
+    Options of an optimizer are absent: a step reads them through runtime scalars and guards of its own.
+    """
+    if isinstance(thing, Optimizer):
+        groups = {f"group {i}": id(g) for i, g in enumerate(thing.param_groups)}
+        members = {f"params {i}": tuple(map(id, g["params"])) for i, g in enumerate(thing.param_groups)}
+        state = {
+            f"state {id(p)}": tuple((k, id(v) if isinstance(v, Tensor) else v) for k, v in values.items())
+            for p, values in thing.state.items()
+        }
+        hooks = {"hooks": (*thing._pre_hooks.values(), *thing._post_hooks.values())}
+        return {**groups, **members, **state, **hooks}
+    return {name: snapshot(value) for name, value in vars(thing).items()}
+
+
+def structure_guard(thing: Module | Optimizer) -> Guard:
+    """The structure of a module or optimizer is unchanged."""
+    seen = structure_of(thing)
+
+    def holds() -> bool:
+        if isinstance(thing, Module):
+            now: dict[str, Any] = vars(thing)
+            return now.keys() == seen.keys() and all(same(now[name], value) for name, value in seen.items())
+        return structure_of(thing) == seen
+
+    return Guard(holds, f"{type(thing).__name__} has the attributes, mode, hooks and members it had")
+
+
+def name_guards(observer: Observer) -> list[Guard]:
+    """Globals, closure cells, defaults and attributes that the recorded code names."""
+    found: list[Guard] = []
+    for scope, name, seen in observer.names.values():
+        found.append(Guard(_same_item(scope, name, seen), f"global {name} is {_short(seen)}"))
+    for cell, seen in observer.cells.values():
+        found.append(Guard(_same_cell(cell, seen), f"a closure variable is {_short(seen)}"))
+    for owner, name, seen in observer.attributes.values():
+        held = owner.__dict__
+        words = f"{getattr(owner, '__name__', type(owner).__name__)}.{name} is {_short(seen)}"
+        # A class's namespace is a proxy, always current.
+        found.append(Guard(_same_item(held, name, seen), words))
+    for function, code, seen in observer.functions.values():
+        found.append(Guard(_same_function(function, code, seen), f"{function.__qualname__} has its code and defaults"))
+    return found
+
+
+_GONE = object()
+
+
+def _same_item(scope: Any, name: str, seen: Any) -> Callable[[], bool]:
+    def holds() -> bool:
+        now = scope.get(name, _GONE)
+        return now is seen or same(now, seen)
+
+    return holds
+
+
+def _same_cell(cell: types.CellType, seen: Any) -> Callable[[], bool]:
+    def holds() -> bool:
+        try:
+            now = cell.cell_contents
+        except ValueError:
+            return False
+        return now is seen or same(now, seen)
+
+    return holds
+
+
+def _same_function(function: Any, code: types.CodeType, seen: Any) -> Callable[[], bool]:
+    def holds() -> bool:
+        return function.__code__ is code and same((function.__defaults__, function.__kwdefaults__), seen)
+
+    return holds
+
+
+def _short(seen: Any) -> str:
+    text = repr(getattr(seen, "items", seen)) if not callable(seen) else getattr(seen, "__qualname__", repr(seen))
+    return text if len(text) < 60 else f"{text[:57]}..."

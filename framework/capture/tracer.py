@@ -1,0 +1,213 @@
+"""The active capture: tensors as IR values, and everything the recorded code did to state, kept aside.
+
+Nothing real is touched while recording: writes, gradients and random draws are noted here and carried out by the program.
+Knows tensors and IR values; knows nothing of guards on Python objects or of running programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import TraceError
+from compiler.ir import Apply, Graph, Input, Value, constant
+from compiler.ops.arithmetic import add
+from compiler.ops.compare import cast
+from compiler.ops.movement import expand
+from compiler.types import TensorType
+from framework.tensor import Storage, Tensor
+from kernels import dtypes
+
+Chain = tuple[Any, ...]
+
+
+@dataclass(eq=False)
+class Source:
+    """Memory seen by a capture: the tensor that owns it, its value now, and how often the capture wrote to it.
+
+    `input` is the program input of memory that existed before; None for tensors made inside.
+    """
+
+    owner: Tensor
+    value: Value
+    input: Input | None = None
+    writes: int = 0
+
+
+@dataclass(eq=False)
+class Scalar:
+    """A Python number that each replay reads anew."""
+
+    read: Callable[[], float]
+    input: Input
+
+
+@dataclass(eq=False)
+class Draws:
+    """Random streams taken from one generator: inputs for its seed and offset, and how many were taken."""
+
+    generator: Any
+    seed: Input
+    offset: Input
+    count: int = 0
+
+
+@dataclass
+class Tracer:
+    """One capture in progress."""
+
+    sources: dict[int, Source] = field(default_factory=dict)
+    gradients: dict[int, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
+    # Leaves whose existing gradient the recorded code looked at, with what it found.
+    gradients_read: dict[int, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
+    scalars: list[Scalar] = field(default_factory=list)
+    draws: dict[int, Draws] = field(default_factory=dict)
+    guards: list[tuple[Callable[[], Any], Any]] = field(default_factory=list)
+    touched: dict[int, Any] = field(default_factory=dict)
+    undo: list[Callable[[], Any]] = field(default_factory=list)
+    versions: dict[int, int] = field(default_factory=dict)
+    kept: list[Any] = field(default_factory=list)
+
+    # Values ---------------------------------------------------------------------------------------------------------
+
+    def adopt(self, t: Tensor) -> Source:
+        """The source of a tensor that exists already, as memory of its own."""
+        source = self.sources.get(id(t))
+        if source is None:
+            assert t._data is not None, "only a real tensor is adopted"
+            node = Input(TensorType(t._data.shape, dtypes.of_numpy(t._data.dtype)), name=f"t{len(self.sources)}")
+            source = self.sources[id(t)] = Source(t, node, node)
+        return source
+
+    def locate(self, t: Tensor) -> tuple[Source, Chain]:
+        """The memory behind `t`, and the movements from it to `t`."""
+        chain: Chain = ()
+        while id(t) not in self.sources and t._base is not None:
+            chain = (*t._view, *chain)
+            t = t._base
+        if id(t) not in self.sources:
+            if t._data is None:
+                raise TraceError("a tensor made in an earlier capture is used: return it from that call instead")
+            return self.adopt(t), chain
+        return self.sources[id(t)], chain
+
+    def read(self, t: Tensor) -> Value:
+        """The IR value of a tensor now."""
+        source, chain = self.locate(t)
+        value = source.value
+        for op, attrs in chain:
+            value = op.trace(value, **attrs)
+        return value
+
+    def wrap(self, data: Any) -> Tensor:
+        """A new tensor of an op's result, or of an array that Python made."""
+        value = data if isinstance(data, Value) else constant(np.array(data))
+        t = object.__new__(Tensor)
+        t._data = None
+        t._storage = Storage()
+        self.sources[id(t)] = Source(t, value)
+        return t
+
+    def write(self, t: Tensor, data: Any) -> None:
+        """Overwrite `t`: its memory has a new value from here on, seen by every view."""
+        source, chain = self.locate(t)
+        new = data if isinstance(data, Value) else constant(np.asarray(data))
+        stages = [source.value]
+        for op, attrs in chain:
+            stages.append(op.trace(stages[-1], **attrs))
+        if new.dtype is not stages[-1].dtype:
+            new = cast.trace(new, dtype=stages[-1].dtype)
+        if new.shape != stages[-1].shape:
+            new = expand.trace(new, shape=stages[-1].shape)
+        for (op, attrs), base in zip(reversed(chain), reversed(stages[:-1]), strict=True):
+            new = op.unview(base, new, **attrs)
+        source.value = new
+        source.writes += 1
+        self.versions[id(t._storage)] = self.versions.get(id(t._storage), 0) + 1
+        self.kept.append(t._storage)
+
+    def version(self, t: Tensor) -> int:
+        """The version of a tensor's memory, writes of this capture included."""
+        return t._storage.version + self.versions.get(id(t._storage), 0)
+
+    # State ----------------------------------------------------------------------------------------------------------
+
+    def grad(self, t: Tensor) -> Tensor | None:
+        """The gradient as the recorded code sees it."""
+        if id(t) in self.gradients:
+            return self.gradients[id(t)][1]
+        if t._data is not None:
+            self.gradients_read.setdefault(id(t), (t, t._grad))
+        return t._grad
+
+    def set_grad(self, t: Tensor, gradient: Tensor | None) -> None:
+        """Note a new gradient; the real one changes when the program has run."""
+        self.gradients[id(t)] = (t, gradient)
+
+    def set_data(self, t: Tensor, value: Tensor) -> None:
+        """Refuse: memory cannot be exchanged by a program."""
+        raise TraceError("`.data` is assigned inside @compile: use copy_() under no_grad, or assign it outside")
+
+    def alias(self, made: Tensor, data: Tensor) -> None:
+        """Refuse: a parameter made anew at each call has no identity to replay."""
+        raise TraceError("a Parameter is made inside @compile: make it outside")
+
+    def scalar(self, read: Callable[[], float]) -> Tensor:
+        """A 0-d float64 tensor whose value each replay asks `read` for."""
+        node = Input(TensorType((), dtypes.float64), name=f"scalar{len(self.scalars)}")
+        self.scalars.append(Scalar(read, node))
+        return self.wrap(node)
+
+    def stream(self, generator: Any) -> tuple[Value, Value]:
+        """Seed and offset of the next random stream."""
+        draws = self.draws.get(id(generator))
+        if draws is None:
+            kind = TensorType((), dtypes.int64)
+            draws = Draws(generator, Input(kind, name="seed"), Input(kind, name="offset"))
+            self.draws[id(generator)] = draws
+        from_start = draws.count
+        draws.count += 1
+        return draws.seed, _plus(draws.offset, from_start)
+
+    # Guards ---------------------------------------------------------------------------------------------------------
+
+    def guard(self, read: Callable[[], Any]) -> Any:
+        """The value of `read()`, which a replay needs to be the same."""
+        value = read()
+        self.guards.append((read, value))
+        return value
+
+    def touch(self, thing: Any) -> None:
+        """Note that a module or optimizer was used: its structure is guarded."""
+        self.touched[id(thing)] = thing
+
+    def created(self, undo: Callable[[], Any]) -> None:
+        """Note state that was made for real; a failed capture takes it back."""
+        self.undo.append(undo)
+
+    def roll_back(self) -> None:
+        """Take back what was made for real."""
+        for undo in reversed(self.undo):
+            undo()
+
+    def real_sources(self) -> list[Source]:
+        """Memory that existed before, in the order it was met."""
+        return [s for s in self.sources.values() if s.input is not None]
+
+
+def _plus(offset: Input, count: int) -> Value:
+    return add.trace(offset, count) if count else offset
+
+
+def checks_of(graph: Graph) -> list[tuple[Apply, Value]]:
+    """The applications of a graph that may be given bad input, each with its bool `failed` value."""
+    found = []
+    for node in graph.nodes:
+        if isinstance(node, Apply) and node.op.check is not None:
+            failed = node.op.check.failed(*node.inputs, **node.attrs)
+            if isinstance(failed, Value):
+                found.append((node, failed))
+    return found

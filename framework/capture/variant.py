@@ -1,0 +1,413 @@
+"""One recorded call as a program: binds inputs, runs, and carries out the effects on gradients, versions and generators.
+
+Built from a finished Tracer; knows guards only as things that hold or do not.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import TraceError
+from compiler.interpret import evaluate
+from compiler.ir import Const, Graph, Input, Value
+from compiler.ops.movement import reshape
+from compiler.ops.reduction import any as any_
+from compiler.plan import Request
+from compiler.program import Executable
+from framework.capture.guards import Guard
+from framework.capture.tracer import Chain, Source, Tracer, checks_of
+from framework.capture.tree import map_leaves
+from framework.graph import Node, OpNode, raise_freed
+from framework.state import ambient, no_grad, structure
+from framework.tensor import Storage, Tensor, apply_op, geometry
+
+Array = np.ndarray[Any, Any]
+
+
+class FreedNode(Node):
+    """Stands for history that the program has already used up: asking it for gradients is a second backward."""
+
+    __slots__ = ()
+
+    def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
+        raise_freed()
+
+
+@dataclass(frozen=True)
+class Result:
+    """How to make one returned tensor: from output `number`, then the movements of `chain`."""
+
+    number: int
+    chain: Chain
+    requires_grad: bool
+    label: str | None
+
+
+@dataclass(frozen=True)
+class Given:
+    """A returned tensor that is, or views, memory that existed: argument `position`, or `tensor` itself."""
+
+    position: int
+    tensor: Tensor | None
+    chain: Chain
+
+
+@dataclass
+class GradientSlot:
+    """One `.grad` a call assigns: of argument `position` or of `leaf`; output `number`, or the tensor `real` (or None).
+
+    The gradient of the last run is written over when nobody but the leaf still holds it.
+    """
+
+    position: int
+    leaf: Tensor | None
+    number: int
+    real: Tensor | None
+    reusable: bool
+    last: Tensor | None = None
+
+    def references(self) -> tuple[int, int]:
+        """Reference counts of the last gradient and of its array."""
+        g = self.last
+        data = g._data  # type: ignore[union-attr]
+        return sys.getrefcount(g), sys.getrefcount(data)
+
+    def free_again(self, leaves: Sequence[Any]) -> Tensor | None:
+        """The last gradient, if it is still the leaf's and only the leaf's."""
+        leaf = leaves[self.position] if self.leaf is None else self.leaf
+        return self.last if leaf._grad is self.last and self.references() == _ALONE else None
+
+    def set(self, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> None:
+        """Give the leaf its gradient; `made` collects tensors by output number."""
+        leaf = leaves[self.position] if self.leaf is None else self.leaf
+        g = self.real
+        if self.number >= 0:
+            g = made[self.number]
+            if g is None:
+                g = made[self.number] = fill(object.__new__(Tensor), outputs[self.number])
+            g._storage.version += 1
+            self.last = g if self.reusable else None
+        if leaf._grad is not g:
+            leaf._grad = g
+            structure.gradients += 1
+
+
+def _references_alone() -> tuple[int, int]:
+    """What `GradientSlot.references` counts for a gradient that only its leaf and the slot hold."""
+    leaf = fill(object.__new__(Tensor), np.zeros(1))
+    slot = GradientSlot(-1, leaf, 0, None, True)
+    slot.set((), [np.zeros(1)], [None])
+    return slot.references()
+
+
+def fill(tensor: Tensor, array: Array) -> Tensor:
+    """Put memory under a bare tensor."""
+    tensor._data = array
+    tensor._storage = Storage()
+    return tensor
+
+
+class Variant:
+    """A program with the conditions under which it stands for a call."""
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        result: Any,
+        leaves: Sequence[Any],
+        names: Sequence[Guard],
+        structures: Sequence[Guard],
+    ) -> None:
+        self.names, self.structures, self.reads = tuple(names), tuple(structures), tuple(tracer.guards)
+        self.calls = 0
+        self.lock = threading.RLock()
+        position = {id(x): i for i, x in enumerate(leaves) if isinstance(x, Tensor)}
+        self.sources = tracer.real_sources()
+        _require_apart(self.sources)
+        self.values: list[Value] = []
+        self.numbers: dict[int, int] = {}
+        self.result = map_leaves(lambda x: self._plan_result(x, tracer, position), result)
+        returned = set(self.numbers.values())
+        self.gradients = self._plan_gradients(tracer, position, returned)
+        self.scalars = [s.read for s in tracer.scalars]
+        self.draws = [(d.generator, d.count) for d in tracer.draws.values()]
+        inputs = [s.input for s in self.sources if s.input is not None] + [s.input for s in tracer.scalars]
+        for d in tracer.draws.values():
+            inputs += [d.seed, d.offset]
+        written = [(i, s) for i, s in enumerate(self.sources) if s.writes]
+        self._build(inputs, written)
+        # Where each input's memory comes from: an argument, the gradient of a leaf, or a tensor met inside.
+        leaf_of = {id(g): leaf for leaf, g in tracer.gradients_read.values() if g is not None}
+        self.arguments = [(i, position[id(s.owner)]) for i, s in enumerate(self.sources) if id(s.owner) in position]
+        self.held = [
+            (i, s.owner, leaf_of.get(id(s.owner)), dict(s.owner._hooks or {}))
+            for i, s in enumerate(self.sources)
+            if id(s.owner) not in position
+        ]
+        self.gradients_read = [(leaf, g is None) for leaf, g in tracer.gradients_read.values()]
+        self.written_arguments = [(position[id(s.owner)], s.writes) for _, s in written if id(s.owner) in position]
+        self.written_held = [(i, s.writes) for i, s in written if id(s.owner) not in position]
+        self.kinds = [_kind(s.owner) for s in self.sources]
+        self.current: list[Tensor] = [s.owner for s in self.sources]
+        self._bind_scalars()
+        self.seen = self.seen_gradients = -1
+
+    # Building -------------------------------------------------------------------------------------------------------
+
+    def _output(self, source: Source) -> int:
+        number = self.numbers.get(id(source))
+        if number is None:
+            number = self.numbers[id(source)] = len(self.values)
+            self.values.append(source.value)
+        return number
+
+    def _plan_result(self, x: Any, tracer: Tracer, position: dict[int, int]) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        source, chain = tracer.locate(x)
+        if source.input is not None:
+            owner = source.owner
+            where = position.get(id(owner), -1)
+            if chain and ambient.grad_enabled and x.requires_grad:
+                raise TraceError("a view of a tensor that requires grad is returned: return it outside @compile")
+            return Given(where, None if where >= 0 else owner, chain)
+        label = None
+        if x.requires_grad:
+            if x._node is None:
+                label = ""
+            elif not _is_freed(x._node):
+                raise TraceError("a result is differentiated outside the call: call backward() inside, or return it detached")
+            else:
+                label = x._node.name()
+        return Result(self._output(source), chain, x.requires_grad, label)
+
+    def _plan_gradients(self, tracer: Tracer, position: dict[int, int], returned: set[int]) -> list[GradientSlot]:
+        planned = []
+        for leaf, g in tracer.gradients.values():
+            if leaf._data is None:
+                continue
+            where = position.get(id(leaf), -1)
+            number, real = -1, None
+            if g is not None:
+                source, chain = tracer.locate(g)
+                if source.input is None and not chain:
+                    number = self._output(source)
+                elif source.input is not None and source.owner is g:
+                    real = g
+                else:
+                    raise TraceError("a view is assigned to .grad inside @compile: assign a tensor of its own")
+            planned.append(GradientSlot(where, None if where >= 0 else leaf, number, real, number not in returned))
+        return planned
+
+    def _build(self, inputs: list[Input], written: list[tuple[int, Source]]) -> None:
+        writes = tuple((i, s.value) for i, s in written if s.value is not s.input)
+        graph = Graph(tuple(inputs), (*self.values, *(v for _, v in writes)))
+        self.checks = checks_of(graph)
+        flags = tuple(_flag(failed) for _, failed in self.checks)
+        self.recorded = graph
+        strides = {i: geometry(source.owner)[1] for i, source in enumerate(self.sources)}
+        kept = [(i, f) for i, f in enumerate(flags) if not isinstance(f, Const)]
+        self.checks = [self.checks[i] for i, _ in kept]
+        outputs = (*graph.outputs, *(f for _, f in kept))
+        self.executable = Executable(Request(Graph(graph.inputs, outputs), writes, tuple(f for _, f in kept), strides))
+
+    def _bind_scalars(self) -> None:
+        first = len(self.sources)
+        self.scalar_memory = np.zeros(max(len(self.scalars), 1), np.float64)
+        self.draw_memory = np.zeros(max(2 * len(self.draws), 1), np.int64)
+        cells = [self.scalar_memory[i : i + 1].reshape(()) for i in range(len(self.scalars))]
+        cells += [self.draw_memory[i : i + 1].reshape(()) for i in range(2 * len(self.draws))]
+        for i, cell in enumerate(cells):
+            self.executable.bind(first + i, cell)
+        self.scalar_format = struct.Struct(f"{len(self.scalars)}d")
+
+    # Guards ---------------------------------------------------------------------------------------------------------
+
+    def holds(self) -> bool:
+        """Whether the program still means what the function means."""
+        if structure.version != self.seen or structure.gradients != self.seen_gradients:
+            if self.recheck() is not None:
+                return False
+        return self.first_change() is None
+
+    def first_change(self) -> str | None:
+        """The first name or number that is not what it was, in words."""
+        for guard in self.names:
+            if not guard.holds():
+                return f"no longer so: {guard.words}"
+        for read, value in self.reads:
+            if read() != value:
+                return f"a number the call branches on was {value!r} and is {read()!r}"
+        return None
+
+    def recheck(self) -> str | None:
+        """Look at everything the structure counters stand for and take new memory of the same kind.
+
+        Returns what changed, in words; None when the program still fits.
+        """
+        if self.seen != structure.version:
+            for guard in self.structures:
+                if not guard.holds():
+                    return f"no longer so: {guard.words}"
+        for leaf, was_none in self.gradients_read:
+            if (leaf._grad is None) is not was_none:
+                return f"a gradient that was{'' if was_none else ' not'} None is{' not' if was_none else ''}"
+        for i, owner, leaf, hooks in self.held:
+            tensor = owner if leaf is None else leaf._grad
+            assert tensor is not None, "a gradient that was read is there"
+            if tensor._data is None or _kind(tensor) != self.kinds[i]:
+                return f"a tensor was {_words(self.kinds[i])}"
+            if (tensor._hooks or {}) != hooks:
+                return "the hooks of a tensor changed"
+        for i, owner, leaf, _ in self.held:
+            tensor = owner if leaf is None else leaf._grad
+            assert tensor is not None and tensor._data is not None, "held tensors have memory"
+            self.current[i] = tensor
+            self.executable.bind(i, tensor._data)
+        self.written_storages = [(self.current[i]._storage, n) for i, n in self.written_held]
+        self.written_memory = [self.current[i]._data for i, _ in self.written_held]
+        self.seen, self.seen_gradients = structure.version, structure.gradients
+        return None
+
+    def overlaps(self, leaves: Sequence[Any]) -> bool:
+        """Whether an argument shares memory with what the program writes, or a written argument with another."""
+        if not self.written_held and not self.written_arguments:
+            return False
+        written = {p for p, _ in self.written_arguments}
+        arrays = [(p, leaves[p]._data) for _, p in self.arguments]
+        for p, array in arrays:
+            storage = leaves[p]._storage
+            if any(storage is s for s, _ in self.written_storages):
+                return True
+            # Memory that nobody else can know of is its array's own, and no written array is a view.
+            alone = array.base is None and all(w.base is None for w in self.written_memory)  # type: ignore[union-attr]
+            if not alone and any(np.may_share_memory(array, w) for w in self.written_memory):
+                return True
+            if any((p in written or q in written) and np.may_share_memory(array, b) for q, b in arrays if q > p):
+                return True
+        return False
+
+    # Running --------------------------------------------------------------------------------------------------------
+
+    def replay(self, leaves: Sequence[Any]) -> Any:
+        """Run the program on the arguments, carry out its effects, and make the results."""
+        with self.lock:
+            self.calls += 1
+            if self.scalars:
+                self.scalar_format.pack_into(self.scalar_memory, 0, *[read() for read in self.scalars])
+            for k, (generator, _) in enumerate(self.draws):
+                self.draw_memory[2 * k], self.draw_memory[2 * k + 1] = generator.seed_value, generator.offset
+            made: list[Tensor | None] = [None] * len(self.values)
+            for slot in self.gradients:
+                if slot.reusable and slot.last is not None:
+                    made[slot.number] = slot.free_again(leaves)
+            outputs = [
+                np.empty(shape, dtype) if g is None else g._data
+                for g, (shape, dtype) in zip(made, self.executable.output_types, strict=True)
+            ]
+            failed = self.executable.run([(i, leaves[p]._data) for i, p in self.arguments], outputs)
+            if failed:
+                raise self._failure(leaves, failed)
+            for generator, count in self.draws:
+                generator.offset += count
+            for storage, count in self.written_storages:
+                storage.version += count
+            for p, count in self.written_arguments:
+                leaves[p]._storage.version += count
+            for slot in self.gradients:
+                slot.set(leaves, outputs, made)
+            self.seen_gradients = structure.gradients
+            return self._results(leaves, outputs, made)
+
+    def _results(self, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> Any:
+        if type(self.result) is Result and not self.result.chain:
+            # The common case: one tensor, usually the loss.
+            return self._result(self.result, leaves, outputs, made)
+        return map_leaves(lambda x: self._result(x, leaves, outputs, made), self.result)
+
+    def _result(self, x: Any, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> Any:
+        if type(x) is Result:
+            base = made[x.number]
+            if base is None:
+                base = made[x.number] = fill(object.__new__(Tensor), outputs[x.number])
+            if x.label:
+                base._node = FreedNode((), x.label)
+            elif x.requires_grad:
+                base._requires_grad = True
+            return _follow(base, x.chain)
+        if type(x) is Given:
+            return _follow(leaves[x.position] if x.tensor is None else x.tensor, x.chain)
+        return x
+
+    def _failure(self, leaves: Sequence[Any], launch: int) -> Exception:
+        """The exception of the check that stopped the program, from the values it looked at."""
+        arrays = [t._data for t in self.current]
+        for i, p in self.arguments:
+            arrays[i] = leaves[p]._data
+        arrays += [np.asarray(x) for x in self.scalar_memory[: len(self.scalars)]]
+        arrays += [np.asarray(x) for x in self.draw_memory[: 2 * len(self.draws)]]
+        for node, failed in self.checks:
+            graph = Graph(self.recorded.inputs, (failed, *node.inputs))
+            bad, *operands = evaluate(graph, arrays)
+            if bad.any():
+                assert node.op.check is not None, "only checked nodes are here"
+                return node.op.check.error(*operands, **node.attrs)
+        raise AssertionError(f"launch {launch} reported bad input that the eager check does not find")
+
+
+_ALONE = _references_alone()
+
+
+def _kind(t: Tensor) -> tuple[Any, ...]:
+    data = t._data
+    assert data is not None, "only real tensors have a kind"
+    return data.shape, data.dtype, data.strides, t.requires_grad
+
+
+def _words(kind: tuple[Any, ...]) -> str:
+    shape, dtype, _, requires_grad = kind
+    return f"{dtype}{list(shape)}{', requiring grad' if requires_grad else ''}"
+
+
+def _follow(t: Tensor, chain: Chain) -> Tensor:
+    if chain:
+        with no_grad():
+            for op, attrs in chain:
+                t = apply_op(op, (t,), attrs)
+    return t
+
+
+def _flag(failed: Value) -> Value:
+    """A check's verdict as one bool without axes."""
+    if failed.ndim == 0:
+        return failed
+    return reshape.trace(any_.trace(failed, axes=tuple(range(failed.ndim))), shape=())
+
+
+def _is_freed(node: Node) -> bool:
+    """Whether a backward pass has used up the history of `node`."""
+    stack, seen = [node], {node}
+    while stack:
+        current = stack.pop()
+        if isinstance(current, OpNode) and current.saved is None:
+            return True
+        for edge in current.edges:
+            if edge is not None and edge[0] not in seen:
+                seen.add(edge[0])
+                stack.append(edge[0])
+    return False
+
+
+def _require_apart(sources: Sequence[Source]) -> None:
+    """Refuse memory that is met under two names when one of them is written."""
+    for i, a in enumerate(sources):
+        for b in sources[i + 1 :]:
+            if (a.writes or b.writes) and np.may_share_memory(a.owner._data, b.owner._data):  # type: ignore[arg-type]
+                raise TraceError("two tensors of this call share memory, and one of them is written to")

@@ -1,0 +1,78 @@
+"""Comparing whole tensors: equal, allclose, isclose, isin.
+
+Elementwise comparisons are in elementwise.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from framework.elementwise import abs as absolute
+from framework.elementwise import add, bitwise_and, bitwise_or, eq, isfinite, isnan, le, mul, sub
+from framework.promotion import as_operand, convert, promoted
+from framework.tensor import Tensor, concrete, wrap
+from kernels import dtypes
+
+
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether shapes and all elements are the same."""
+    return input.shape == other.shape and bool(eq(input, other).all())
+
+
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
+    """Whether |input - other| <= atol + rtol * |other|, elementwise; equal infinities are close."""
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"{input.dtype.name} did not match {other.dtype.name}; convert one of them")
+    close = eq(input, other)
+    if equal_nan:
+        close = bitwise_or(close, bitwise_and(isnan(input), isnan(other)))
+    if input.dtype is dtypes.bool_:
+        return close
+    wide = (convert(x, dtypes.float64) if not x.dtype.is_floating_point else x for x in (input, other))
+    x, y = wide
+    gap = absolute(sub(x, y))
+    within = le(gap, add(mul(absolute(y), rtol), atol))
+    return bitwise_or(close, bitwise_and(within, isfinite(gap)))
+
+
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    """Whether all elements are close; see `isclose`."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).all())
+
+
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Whether each element occurs among `test_elements`."""
+    x, y = promoted(as_operand(elements), as_operand(test_elements))
+    arrays = [concrete(v) if isinstance(v, Tensor) else np.asarray(v) for v in (x, y)]
+    return wrap(np.asarray(np.isin(*arrays, invert=invert)))
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether `obj` is a Tensor."""
+    return isinstance(obj, Tensor)
+
+
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the dtype is floating."""
+    return input.is_floating_point()
+
+
+def is_complex(input: Tensor) -> bool:
+    """Whether the dtype is complex: there are no complex dtypes."""
+    return False
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the one element is nonzero."""
+    return bool(input)
+
+
+def numel(input: Tensor) -> int:
+    """Number of elements."""
+    return input.numel()

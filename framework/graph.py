@@ -1,0 +1,229 @@
+"""The gradient graph: nodes, the values they save, and the gradient of one op.
+
+Knows payloads and gradient rules; Tensors only as things with a `_version`. The engine that walks the graph
+is autograd.py.
+"""
+
+from __future__ import annotations
+
+import dis
+import itertools
+import weakref
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NoReturn
+
+import numpy as np
+
+from compiler.ops.op import Op
+from compiler.ops.reduction import sum_to
+from framework.state import ambient
+
+_serial = itertools.count()
+
+UNUSED, TYPE_ONLY, VALUE = 0, 1, 2
+
+
+class Node:
+    """One step of the graph. `edges` are (node, output number) of the inputs that need a gradient.
+
+    A node is numbered after everything it depends on, so descending `sequence` is a valid order for backward.
+    """
+
+    __slots__ = ("__weakref__", "edges", "hooks", "label", "retained", "sequence")
+    output_count = 1
+
+    def __init__(self, edges: tuple[Edge | None, ...], label: str | None = None) -> None:
+        self.edges = edges
+        self.label = label
+        self.hooks: dict[int, Mapping[int, Callable[..., Any]]] | None = None
+        self.retained: dict[int, weakref.ref[Any]] | None = None
+        self.sequence = next(_serial)
+
+    def name(self) -> str:
+        """Name of the operation, as PyTorch spells it: `MulBackward0`."""
+        return self.label or type(self).__name__
+
+    @property
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        """The (node, output number) pairs gradients flow to."""
+        return tuple(edge if edge is not None else (None, 0) for edge in self.edges)
+
+    def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
+        """One gradient per edge from one gradient per output. `unpack` turns saved entries into rule
+        arguments."""
+        raise NotImplementedError(f"{type(self).__name__} defines no gradients")
+
+    def release(self) -> None:
+        """Let go of saved values; a later `gradients` that needs them raises RuntimeError."""
+
+    def __repr__(self) -> str:
+        return f"<{self.name()} object at {id(self):#x}>"
+
+
+Edge = tuple[Node, int]
+
+
+class Saved:
+    """A value kept for backward, with the version it had. `tensor` is the input it came from, None for an
+    output."""
+
+    __slots__ = ("data", "edge", "storage", "tensor", "version")
+
+    def __init__(self, data: Any, storage: Any, version: int, tensor: Any) -> None:
+        self.edge: Edge | None = None
+        self.data = data
+        self.storage = storage
+        self.version = version
+        self.tensor = tensor
+
+    def check(self, node: Node) -> None:
+        """Raise RuntimeError when the value was modified in place since it was saved."""
+        if self.storage is None:
+            return
+        asked = self.tensor if ambient.tracer is not None else None
+        current = self.storage.version if asked is None else asked._version
+        if current != self.version:
+            shape = f"{self.data.dtype} {list(self.data.shape)}"
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace "
+                "operation: "
+                f"[{shape}], which {node.name()} saved, is at version {current}; expected version "
+                f"{self.version} instead. "
+                "Hint: use the out-of-place operation, or clone() the tensor before modifying it."
+            )
+
+    def freeze(self, edge: Edge | None) -> None:
+        """Keep the value, and the `edge` of its history, as they are now, whatever is written to the tensor
+        later."""
+        self.edge = edge
+        if isinstance(self.data, np.ndarray):
+            self.data = self.data.copy()
+        self.storage = None
+
+
+class TypeOnly:
+    """Stands for a value of which a rule reads only shape and dtype."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        self.shape = shape
+        self.dtype = dtype
+
+    def array(self) -> np.ndarray[Any, Any]:
+        """An array of this type that holds one element."""
+        return np.broadcast_to(np.zeros((), self.dtype.numpy), self.shape)
+
+
+class OpNode(Node):
+    """The gradient of one op application."""
+
+    __slots__ = ("attrs", "op", "positions", "saved", "shapes")
+
+    def __init__(
+        self,
+        op: Op,
+        attrs: Mapping[str, Any],
+        edges: tuple[Edge | None, ...],
+        positions: tuple[int, ...],
+        saved: list[Any],
+        shapes: tuple[tuple[int, ...], ...],
+    ) -> None:
+        super().__init__(edges)
+        self.op = op
+        self.attrs = attrs
+        self.positions = positions
+        self.saved: list[Any] | None = saved
+        self.shapes = shapes
+
+    def name(self) -> str:
+        return self.label or "".join(part.capitalize() for part in self.op.name.split("_")) + "Backward0"
+
+    def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
+        if self.saved is None:
+            raise_freed()
+        for entry in self.saved:
+            if type(entry) is Saved:
+                entry.check(self)
+        arguments = [unpack(entry) for entry in self.saved]
+        results = []
+        for position, shape in zip(self.positions, self.shapes, strict=True):
+            rule = self.op.gradient(position)
+            assert rule is not None, f"{self.op} input {position} has an edge but no gradient rule"
+            results.append(sum_to(rule(grads[0], *arguments, **self.attrs), shape))
+        return results
+
+    def release(self) -> None:
+        if self.saved is not None and any(type(entry) is Saved for entry in self.saved):
+            self.saved = None
+
+
+class AccumulateGrad(Node):
+    """Where gradients of a leaf arrive. The tensor refers back weakly, so a leaf is freed when its users
+    are."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Any) -> None:
+        super().__init__(())
+        self.tensor = tensor
+
+    @property
+    def variable(self) -> Any:
+        """The leaf."""
+        return self.tensor
+
+
+def raise_freed() -> NoReturn:
+    """Raise the error of a second backward through released values."""
+    raise RuntimeError(
+        "Trying to backward through the graph a second time (or directly access saved tensors after they "
+        "have already "
+        "been freed). Saved intermediate values of the graph are freed when you call .backward() or "
+        "autograd.grad(). "
+        "Specify retain_graph=True if you need to backward through the graph a second time or if you need to "
+        "access "
+        "saved tensors after calling backward."
+    )
+
+
+@cache
+def saved_levels(op: Op, positions: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """What the gradient rules of `positions` read of the output and each of `count` inputs.
+
+    Read off the rules' code, so that an op saves, and protects from in-place changes, only what its backward
+    uses.
+    """
+    levels = [UNUSED] * (count + 1)
+    for position in positions:
+        # A variadic rule only splits the gradient: it reads shapes.
+        found = [TYPE_ONLY] * (count + 1) if op.variadic else _levels_of_rule(op.gradient(position), count)
+        levels = [max(pair) for pair in zip(levels, found, strict=True)]
+    return tuple(levels)
+
+
+def _levels_of_rule(rule: Any, count: int) -> list[int]:
+    code = getattr(rule, "__code__", None)
+    if code is None:
+        return [VALUE] * (count + 1)
+    levels = dict.fromkeys(code.co_varnames, UNUSED)
+    loads = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
+    for before, instruction, following in zip([None, *loads[:-1]], loads, [*loads[1:], None], strict=True):
+        if not instruction.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE")):
+            continue
+        names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+        field = following is not None and following.opname == "LOAD_ATTR" and following.argval in _TYPE_FIELDS
+        reads_type = field or (before is not None and before.argval in _TYPE_FUNCTIONS)
+        for name in names:
+            level = TYPE_ONLY if reads_type and name == names[-1] else VALUE
+            levels[name] = max(levels.get(name, UNUSED), level)
+    named = [levels[name] for name in code.co_varnames[1 : code.co_argcount]]
+    rest = (
+        levels[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]] if code.co_flags & 4 else UNUSED
+    )
+    return (named + [rest] * (count + 1))[: count + 1]
+
+
+_TYPE_FIELDS = ("shape", "dtype", "ndim")
+_TYPE_FUNCTIONS = ("dtype_of", "full_like")

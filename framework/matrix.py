@@ -1,0 +1,360 @@
+"""Matrix products and diagonals: matmul and its relatives, einsum.
+
+All reduce to the one contraction op.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from compiler.ops.compare import eq
+from compiler.ops.compare import where as select_where
+from compiler.ops.contraction import matmul as contract
+from compiler.ops.creation import iota
+from framework.elementwise import add, labelled, mul, sub
+from framework.joining import atleast_2d
+from framework.reductions import norm
+from framework.reductions import sum as sum_over
+from framework.size import axis_index
+from framework.tensor import Tensor, apply_op
+from framework.views import (
+    adjoint,
+    broadcast_tensors,
+    cat,
+    permute,
+    reshape,
+    sliced,
+    squeeze,
+    stack,
+    unsqueeze,
+)
+from kernels import dtypes
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    if a.dtype is not b.dtype:
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {a.dtype.name} != {b.dtype.name}"
+        )
+    if a.dtype is dtypes.bool_:
+        raise RuntimeError("matmul is not implemented for 'Bool'; convert with int() or float()")
+    return apply_op(contract, (a, b), {})
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """Matrix product: vectors as rows or columns, leading dimensions broadcast."""
+    a, b = input, other
+    if a.ndim == 0 or b.ndim == 0:
+        raise RuntimeError(
+            f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D; use * "
+            "with scalars"
+        )
+    if a.ndim == 1 and b.ndim == 1:
+        return dot(a, b)
+    if a.ndim == 1:
+        return squeeze(matmul(unsqueeze(a, 0), b), -2)
+    if b.ndim == 1:
+        return squeeze(matmul(a, unsqueeze(b, 1)), -1)
+    if b.ndim == 2 and a.ndim > 2:
+        # One large product instead of one per batch element, and no broadcast copy of b's gradient.
+        rows = _mm(reshape(a, (math.prod(a.shape[:-1]), a.shape[-1])), b)
+        return labelled("UnsafeViewBackward0", reshape(rows, (*a.shape[:-1], b.shape[-1])))
+    out = _mm(a, b) if a.ndim == b.ndim == 2 else _product(a, b)
+    return out if a.ndim == 2 == b.ndim else labelled("BmmBackward0", out)
+
+
+def _mm(a: Tensor, b: Tensor) -> Tensor:
+    if a.shape[1] != b.shape[0]:
+        raise RuntimeError(
+            "mat1 and mat2 shapes cannot be multiplied "
+            f"({a.shape[0]}x{a.shape[1]} and {b.shape[0]}x{b.shape[1]}); the inner sizes must be equal"
+        )
+    return labelled("MmBackward0", _product(a, b))
+
+
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Product of two matrices."""
+    if input.ndim != 2 or mat2.ndim != 2:
+        raise RuntimeError(f"mm needs two matrices, got {input.ndim}D and {mat2.ndim}D; use matmul")
+    return _mm(input, mat2)
+
+
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Products of two batches of matrices."""
+    if input.ndim != 3 or mat2.ndim != 3:
+        raise RuntimeError(
+            f"bmm needs two batches of matrices, got {input.ndim}D and {mat2.ndim}D; use matmul"
+        )
+    if input.shape[0] != mat2.shape[0] or input.shape[2] != mat2.shape[1]:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{input.shape[0]}, "
+            f"{input.shape[2]}] but got: "
+            f"[{mat2.shape[0]}, {mat2.shape[1]}]."
+        )
+    return labelled("BmmBackward0", _product(input, mat2))
+
+
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """Product of a matrix and a vector."""
+    if input.ndim != 2 or vec.ndim != 1 or input.shape[1] != vec.shape[0]:
+        raise RuntimeError(
+            f"size mismatch, got input ({list(input.shape)}), vec ({list(vec.shape)}); inner sizes must agree"
+        )
+    return labelled("MvBackward0", matmul(input, vec))
+
+
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
+    """Sum of products of two vectors."""
+    if input.ndim != 1 or tensor.ndim != 1:
+        raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
+    if input.shape != tensor.shape:
+        raise RuntimeError(
+            "inconsistent tensor size, expected tensor "
+            f"{list(input.shape)} and src {list(tensor.shape)} to have the same number of elements"
+        )
+    return labelled("DotBackward0", reshape(_product(unsqueeze(input, 0), unsqueeze(tensor, 1)), ()))
+
+
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """Products of every pair of elements of two vectors."""
+    if input.ndim != 1 or vec2.ndim != 1:
+        raise RuntimeError(f"outer: Expected 1-D arguments, but got {input.ndim}D and {vec2.ndim}D")
+    return mul(unsqueeze(input, 1), vec2)
+
+
+def _scaled_sum(input: Tensor, product: Tensor, beta: Any, alpha: Any, name: str) -> Tensor:
+    product = product if alpha == 1 else mul(product, alpha)
+    if beta == 0:
+        # PyTorch: nan and inf of `input` are ignored then.
+        return product
+    return labelled(name, add(input if beta == 1 else mul(input, beta), product))
+
+
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * (mat1 @ mat2)."""
+    return _scaled_sum(input, mm(mat1, mat2), beta, alpha, "AddmmBackward0")
+
+
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * (mat @ vec)."""
+    return _scaled_sum(input, mv(mat, vec), beta, alpha, "AddmvBackward0")
+
+
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * outer(vec1, vec2)."""
+    return _scaled_sum(input, outer(vec1, vec2), beta, alpha, "AddrBackward0")
+
+
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * bmm(batch1, batch2)."""
+    return _scaled_sum(input, bmm(batch1, batch2), beta, alpha, "BaddbmmBackward0")
+
+
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """Sum of products over the last dimensions."""
+    if input.ndim == 0 or other.ndim == 0:
+        return mul(input, other)
+    flat = matmul(reshape(input, (-1, input.shape[-1])), adjoint(reshape(other, (-1, other.shape[-1]))))
+    return reshape(flat, (*input.shape[:-1], *other.shape[:-1]))
+
+
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """Sum of products over `dims`: a number of adjoining dimensions, or a list for each operand."""
+    if isinstance(dims, int):
+        left, right = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    else:
+        pairs = [given if isinstance(given, tuple | list) else (given,) for given in dims]
+        pairs = pairs if len(pairs) == 2 else [pairs[0], pairs[0]]
+        left, right = ([axis_index(d, x.ndim) for d in given] for given, x in zip(pairs, (a, b), strict=True))
+    free_a = [i for i in range(a.ndim) if i not in left]
+    free_b = [i for i in range(b.ndim) if i not in right]
+    count = math.prod(a.shape[i] for i in left)
+    rows = reshape(permute(a, free_a + left), (math.prod(a.shape[i] for i in free_a), count))
+    columns = reshape(permute(b, right + free_b), (count, math.prod(b.shape[i] for i in free_b)))
+    return reshape(mm(rows, columns), (*(a.shape[i] for i in free_a), *(b.shape[i] for i in free_b)))
+
+
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A diagonal of two dimensions, as the last dimension; a view where strides allow."""
+    a, b = axis_index(dim1, input.ndim), axis_index(dim2, input.ndim)
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    rest = [i for i in range(input.ndim) if i not in (a, b)]
+    x = permute(input, (*rest, a, b))
+    rows, columns = x.shape[-2:]
+    row, column = max(-offset, 0), max(offset, 0)
+    count = max(min(rows - row, columns - column), 0)
+    flat = reshape(x, (*x.shape[:-2], rows * columns))
+    start = row * columns + column if count else 0
+    stop = start + (count - 1) * (columns + 1) + 1 if count else 0
+    return labelled("DiagonalBackward0", sliced(flat, flat.ndim - 1, start, stop, columns + 1))
+
+
+def diag_embed(input: Tensor, offset: int = 0) -> Tensor:
+    """Square matrices with the last dimension on a diagonal, zeros elsewhere."""
+    n = input.shape[-1]
+    size = n + abs(offset)
+    row = apply_op(iota, (), {"shape": (n, size, size), "axis": 1, "dtype": dtypes.int64})
+    column = apply_op(iota, (), {"shape": (n, size, size), "axis": 2, "dtype": dtypes.int64})
+    element = apply_op(iota, (), {"shape": (n, size, size), "axis": 0, "dtype": dtypes.int64})
+    here = (row == element + max(-offset, 0)) & (column == element + max(offset, 0))
+    spread = apply_op(select_where, (here, reshape(input, (*input.shape, 1, 1)), 0), {})
+    return labelled("DiagEmbedBackward0", sum_over(spread, -3, dtype=input.dtype))
+
+
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """A matrix with the vector on a diagonal, or a diagonal of the matrix."""
+    if input.ndim not in (1, 2):
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
+    return diag_embed(input, diagonal) if input.ndim == 1 else _diagonal_copy(input, diagonal)
+
+
+def _diagonal_copy(input: Tensor, offset: int) -> Tensor:
+    return labelled("DiagonalBackward0", diagonal(input, offset).clone())
+
+
+def trace(input: Tensor) -> Tensor:
+    """Sum of the main diagonal of a matrix."""
+    if input.ndim != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")
+    return labelled("TraceBackward0", sum_over(diagonal(input)))
+
+
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """Sum of products over named indices, e.g. "bij,bjk->bik"; `...` stands for leading dimensions."""
+    tensors = (
+        list(operands[0]) if len(operands) == 1 and isinstance(operands[0], tuple | list) else list(operands)
+    )
+    inputs, output = _parse(equation, tensors)
+    labels, result = _without_repeats(inputs[0], tensors[0])
+    for i, (other_labels, other) in enumerate(zip(inputs[1:], tensors[1:], strict=True), 1):
+        later = set(output).union(*inputs[i + 1 :])
+        labels, result = _contract_pair(labels, result, *_without_repeats(other_labels, other), later)
+    labels, result = _summed_alone(labels, result, set(output))
+    return permute(result, [labels.index(n) for n in output])
+
+
+def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[list[str]], list[str]]:
+    """Labels of each operand and of the output; dimensions under `...` are "0", "1", … from the right."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(tensors):
+        raise RuntimeError(f"einsum(): {len(terms)} subscripts in {equation!r} but {len(tensors)} operands")
+    inputs, ellipsis = [], 0
+    for term, x in zip(terms, tensors, strict=True):
+        head, dots, tail = term.partition("...")
+        hidden = x.ndim - len(head) - len(tail)
+        if hidden < 0 or (hidden and not dots):
+            raise RuntimeError(
+                f"einsum(): the number of subscripts in the equation ({len(head) + len(tail)}) does not "
+                "match the number of "
+                f"dimensions ({x.ndim}) for operand {len(inputs)} and no ellipsis was given"
+            )
+        ellipsis = max(ellipsis, hidden)
+        inputs.append([*head, *(str(k) for k in reversed(range(hidden))), *tail])
+    hidden_labels = [str(k) for k in reversed(range(ellipsis))]
+    if arrow:
+        head, dots, tail = right.partition("...")
+        return inputs, [*head, *(hidden_labels if dots else []), *tail]
+    counts = [n for labels in inputs for n in labels]
+    return inputs, hidden_labels + sorted(n for n in set(counts) if counts.count(n) == 1 and not n.isdigit())
+
+
+def _without_repeats(labels: list[str], x: Tensor) -> tuple[list[str], Tensor]:
+    """The diagonal over every label that occurs twice in one operand."""
+    for name in labels:
+        if labels.count(name) > 1:
+            a = labels.index(name)
+            b = labels.index(name, a + 1)
+            size = x.shape[a]
+            shape = tuple(size if i in (a, b) else 1 for i in range(x.ndim))
+            rows = apply_op(iota, (), {"shape": shape, "axis": a, "dtype": dtypes.int64})
+            columns = apply_op(iota, (), {"shape": shape, "axis": b, "dtype": dtypes.int64})
+            kept = apply_op(select_where, (apply_op(eq, (rows, columns), {}), x, 0), {})
+            return _without_repeats(labels[:b] + labels[b + 1 :], sum_over(kept, b, dtype=x.dtype))
+    return labels, x
+
+
+def _contract_pair(
+    left: list[str], a: Tensor, right: list[str], b: Tensor, later: set[str]
+) -> tuple[list[str], Tensor]:
+    """The product of two operands, summed over labels that nothing later needs."""
+    left, a = _summed_alone(left, a, later | set(right))
+    right, b = _summed_alone(right, b, later | set(left))
+    batch = [n for n in left if n in right and n in later]
+    summed = [n for n in left if n in right and n not in later]
+    rows = [n for n in left if n not in right]
+    columns = [n for n in right if n not in left]
+    sizes = {
+        n: max(x.shape[k.index(n)] for k, x in ((left, a), (right, b)) if n in k) for n in {*left, *right}
+    }
+    x = _grouped(a, left, (batch, rows, summed), sizes)
+    y = _grouped(b, right, (batch, summed, columns), sizes)
+    names = [*batch, *rows, *columns]
+    return names, reshape(_product(x, y), tuple(sizes[n] for n in names))
+
+
+def _summed_alone(labels: list[str], x: Tensor, needed: set[str]) -> tuple[list[str], Tensor]:
+    alone = [k for k, n in enumerate(labels) if n not in needed]
+    return ([n for n in labels if n in needed], sum_over(x, alone, dtype=x.dtype)) if alone else (labels, x)
+
+
+def _grouped(x: Tensor, labels: list[str], groups: tuple[list[str], ...], sizes: dict[str, int]) -> Tensor:
+    """Dimensions merged into one per group, size-1 ones first grown to the common size."""
+    order = [n for group in groups for n in group]
+    x = permute(x, [labels.index(n) for n in order]).expand(*(sizes[n] for n in order)) if order else x
+    return reshape(x, tuple(math.prod(sizes[n] for n in group) for group in groups))
+
+
+def vdot(input: Tensor, other: Tensor) -> Tensor:
+    """Sum of products of two vectors."""
+    return dot(input, other)
+
+
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """The vector product of three-element vectors along `dim` (the first of size 3)."""
+    a, b = broadcast_tensors(input, other)
+    if dim is None:
+        dim = next((i for i, n in enumerate(a.shape) if n == 3), -1)
+    axis = axis_index(dim, a.ndim)
+    if a.shape[axis] != 3:
+        raise RuntimeError(f"cross: inputs dimension {axis} must have length 3. Got {a.shape[axis]}")
+    x, y, z = a.unbind(axis)
+    u, v, w = b.unbind(axis)
+    return stack([y * w - z * v, z * u - x * w, x * v - y * u], axis)
+
+
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
+    """A matrix with all elements on a diagonal."""
+    return diag_embed(reshape(input, (-1,)), offset)
+
+
+def block_diag(*tensors: Tensor) -> Tensor:
+    """Matrices along the diagonal of one, zeros elsewhere."""
+    blocks = [atleast_2d(x) for x in tensors]
+    width = sum(x.shape[1] for x in blocks)
+    rows, at = [], 0
+    for x in blocks:
+        left = x.new_zeros(x.shape[0], at)
+        right = x.new_zeros(x.shape[0], width - at - x.shape[1])
+        rows.append(cat([left, x, right], 1))
+        at += x.shape[1]
+    return cat(rows, 0)
+
+
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
+    """p-norm distances between every row of `x1` and every row of `x2`."""
+    return labelled("CdistBackward0", norm(sub(unsqueeze(x1, -2), unsqueeze(x2, -3)), p, -1))
+
+
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """Every element of `input` times all of `other`, as blocks."""
+    rank = max(input.ndim, other.ndim)
+    a = reshape(input, (*(1,) * (rank - input.ndim), *input.shape))
+    b = reshape(other, (*(1,) * (rank - other.ndim), *other.shape))
+    spread = mul(
+        reshape(a, tuple(n for size in a.shape for n in (size, 1))),
+        reshape(b, tuple(n for size in b.shape for n in (1, size))),
+    )
+    return reshape(spread, tuple(n * m for n, m in zip(a.shape, b.shape, strict=True)))

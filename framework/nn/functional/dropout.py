@@ -1,0 +1,35 @@
+"""Dropout: zeroing by random numbers from the framework's generator, in program order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compiler.ops.compare import where
+from framework.inplace import update
+from framework.random import rand_like
+from framework.tensor import Tensor
+from kernels import dtypes
+
+
+def check_probability(p: float) -> None:
+    """Raise ValueError unless 0 <= p <= 1."""
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def dropout(input: Tensor, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Zero each element with probability `p` (a number, or a 0-d tensor) and divide the rest by 1 - p.
+
+    One uniform float32 is drawn per element; none in evaluation or at the number 0.
+    """
+    if not isinstance(p, Tensor):
+        check_probability(p)
+        if not training or p == 0:
+            return input
+    elif not training:
+        return input
+    if inplace:
+        return update(input, dropout, (p, training), {}, "dropout_")
+    # At p = 1 the scale must stay finite: infinity times the zero gradient of a dropped element is NaN.
+    scale = where(p < 1, 1 / (1 - p), 0.0) if isinstance(p, Tensor) else (1 / (1 - p) if p < 1 else 0.0)
+    return where(rand_like(input, dtype=dtypes.float32) >= p, input * scale, 0.0)

@@ -1,0 +1,72 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from framework.creation import full_like
+from framework.optim.optimizer import Group, Optimizer, check_option, gradient_of, new_step, scalar_of
+from framework.state import no_grad
+from framework.tensor import Tensor
+
+
+class Adagrad(Optimizer):
+    """p -= lr / (1 + (step - 1) * lr_decay) * g / (sqrt(sum of g²) + eps). Duchi et al., JMLR 2011."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        for name, value in (
+            ("learning rate", lr),
+            ("lr_decay value", lr_decay),
+            ("weight_decay value", weight_decay),
+        ):
+            check_option(name, value)
+        check_option("initial_accumulator_value value", initial_accumulator_value)
+        check_option("epsilon value", eps)
+        defaults = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
+        super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: Group) -> None:
+        """As `Optimizer.add_param_group`; the state is made at once, since the first sum is an option."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        if group["params"]:
+            self._create(group["params"], group)
+
+    def _initialise(self, parameter: Tensor, group: Group) -> None:
+        with no_grad():
+            total = full_like(parameter, group["initial_accumulator_value"])
+        self.state[parameter] = {"step": new_step(), "sum": total}
+
+    def _update_group(self, group: Group) -> None:
+        lr, lr_decay, eps = (scalar_of(group, name) for name in ("lr", "lr_decay", "eps"))
+        gradient = gradient_of(group)
+        for step, parameters in self._advance(group):
+            step_size = lr / (1 + (step - 1) * lr_decay)
+            for p in parameters:
+                g = gradient(p)
+                total = self.state[p]["sum"].add_(g * g)
+                p.sub_(g * step_size / (total.sqrt() + eps))

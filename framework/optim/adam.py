@@ -1,0 +1,110 @@
+"""Adam and AdamW."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from framework.creation import zeros_like
+from framework.elementwise import maximum
+from framework.optim.optimizer import Group, Optimizer, check_option, gradient_of, new_step, scalar_of
+from framework.state import guarded, runtime_scalar
+from framework.tensor import Tensor
+
+
+class Adam(Optimizer):
+    """p -= lr / c1 * m / (sqrt(v) / sqrt(c2) + eps), with running means m of g and v of g², and ci = 1 -
+    betai ** step.
+
+    Kingma & Ba, ICLR 2015; `amsgrad` divides by the largest v so far (Reddi et al., ICLR 2018).
+    """
+
+    _decoupled = False
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        for name, value in (
+            ("learning rate", lr),
+            ("epsilon value", eps),
+            ("weight_decay value", weight_decay),
+        ):
+            check_option(name, value)
+        for i in (0, 1):
+            check_option(f"beta parameter at index {i}", betas[i], high=1.0)
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
+        super().__init__(params, defaults)
+
+    def _initialise(self, parameter: Tensor, group: Group) -> None:
+        means = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
+        self.state[parameter] = {"step": new_step(), **{name: zeros_like(parameter) for name in means}}
+
+    def _update_group(self, group: Group) -> None:
+        beta1 = runtime_scalar(lambda: float(group["betas"][0]))
+        beta2 = runtime_scalar(lambda: float(group["betas"][1]))
+        lr, eps = scalar_of(group, "lr"), scalar_of(group, "eps")
+        gradient = gradient_of(group, decay=not self._decoupled)
+        kept = self._kept_share(group, lr)
+        amsgrad = guarded(lambda: bool(group["amsgrad"]))
+        for step, parameters in self._advance(group):
+            step_size = lr / (1 - beta1**step)
+            correction2 = (1 - beta2**step).sqrt()
+            for p in parameters:
+                state, g = self.state[p], gradient(p)
+                if kept is not None:
+                    p.mul_(kept)
+                state["exp_avg"].lerp_(g, 1 - beta1)
+                second = state["exp_avg_sq"].mul_(beta2).add_(g * g * (1 - beta2))
+                if amsgrad:
+                    second = state["max_exp_avg_sq"].copy_(maximum(state["max_exp_avg_sq"], second))
+                p.sub_(state["exp_avg"] * step_size / (second.sqrt() / correction2 + eps))
+
+    def _kept_share(self, group: Group, lr: Any) -> Any:
+        """What decoupled weight decay multiplies parameters by; None for 1."""
+        if not self._decoupled or not guarded(lambda: group["weight_decay"] != 0):
+            return None
+        return 1 - lr * scalar_of(group, "weight_decay")
+
+
+class AdamW(Adam):
+    """Adam whose weight decay shrinks parameters by lr * weight_decay instead of entering the gradient.
+
+    Loshchilov & Hutter, ICLR 2019.
+    """
+
+    _decoupled = True
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)

@@ -1,0 +1,35 @@
+"""Learning-rate schedules, under PyTorch's names."""
+
+from framework.optim.lr_scheduler.base import LRScheduler
+from framework.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, OneCycleLR
+from framework.optim.lr_scheduler.decay import (
+    ConstantLR,
+    CosineAnnealingLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    MultiplicativeLR,
+    MultiStepLR,
+    PolynomialLR,
+    StepLR,
+)
+from framework.optim.lr_scheduler.plateau import ReduceLROnPlateau
+from framework.optim.lr_scheduler.sequence import ChainedScheduler, SequentialLR
+
+__all__ = [
+    "ChainedScheduler",
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "MultiplicativeLR",
+    "OneCycleLR",
+    "PolynomialLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StepLR",
+]

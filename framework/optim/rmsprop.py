@@ -1,0 +1,75 @@
+"""RMSprop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from framework.creation import zeros_like
+from framework.optim.optimizer import Group, Optimizer, check_option, gradient_of, new_step, scalar_of
+from framework.state import guarded
+from framework.tensor import Tensor
+
+
+class RMSprop(Optimizer):
+    """p -= lr * g / (sqrt(v) + eps), with v the running mean of g²; `centered` subtracts the squared mean of
+    g.
+
+    Tieleman & Hinton, 2012; centered as Graves, 2013.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        options = (("learning rate", lr), ("epsilon value", eps), ("momentum value", momentum))
+        for name, value in (*options, ("weight_decay value", weight_decay), ("alpha value", alpha)):
+            check_option(name, value)
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "alpha": alpha,
+            "eps": eps,
+            "centered": centered,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    def _initialise(self, parameter: Tensor, group: Group) -> None:
+        names = ["square_avg"]
+        names += ["momentum_buffer"] if group["momentum"] > 0 else []
+        names += ["grad_avg"] if group["centered"] else []
+        self.state[parameter] = {"step": new_step(), **{name: zeros_like(parameter) for name in names}}
+
+    def _update_group(self, group: Group) -> None:
+        lr, alpha, eps = (scalar_of(group, name) for name in ("lr", "alpha", "eps"))
+        gradient = gradient_of(group)
+        centered = guarded(lambda: bool(group["centered"]))
+        momentum = scalar_of(group, "momentum") if guarded(lambda: group["momentum"] > 0) else None
+        for _, parameters in self._advance(group):
+            for p in parameters:
+                state, g = self.state[p], gradient(p)
+                mean_square = state["square_avg"].mul_(alpha).add_(g * g * (1 - alpha))
+                if centered:
+                    mean = state["grad_avg"].lerp_(g, 1 - alpha)
+                    mean_square = mean_square - mean * mean
+                scale = mean_square.sqrt() + eps
+                if momentum is None:
+                    p.sub_(g * lr / scale)
+                else:
+                    p.sub_(state["momentum_buffer"].mul_(momentum).add_(g / scale) * lr)

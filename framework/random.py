@@ -1,0 +1,383 @@
+"""Random tensors and the generators they are drawn from.
+
+A generator is a seed and a count of draws; each draw is one Philox stream (kernels/philox.py), the same in
+every back end.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from compiler.ops import random as distributions
+from compiler.ops.arithmetic import remainder
+from compiler.ops.bits import bitwise_or, shift_left
+from framework.device import CPU, device, require_cpu
+from framework.elementwise import add, div, log1p, lt, mul, neg
+from framework.inplace import assign
+from framework.promotion import convert, promoted
+from framework.size import shape_argument
+from framework.state import ambient
+from framework.tensor import Tensor, concrete, wrap
+from framework.views import broadcast_shapes, expand
+from kernels import dtypes
+from kernels.dtypes import DType
+
+
+class Generator:
+    """A source of random streams: `seed_value` names it, `offset` counts the draws made."""
+
+    def __init__(self, device: Any = None) -> None:
+        require_cpu(device)
+        self.seed_value = 67280421310721
+        self.offset = 0
+
+    @property
+    def device(self) -> device:
+        """Where draws are made."""
+        return CPU
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start again from `seed`; returns the generator."""
+        seed = int(seed)
+        if not -(2**63) <= seed < 2**64:
+            raise RuntimeError(f"Overflow when unpacking long long: a seed has 64 bits, got {seed}")
+        self.seed_value = seed - 2**64 if seed >= 2**63 else seed
+        self.offset = 0
+        return self
+
+    def seed(self) -> int:
+        """Start again from an unpredictable seed, which is returned."""
+        self.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
+        return self.seed_value
+
+    def initial_seed(self) -> int:
+        """The seed last set."""
+        return self.seed_value % 2**64
+
+    def get_state(self) -> Tensor:
+        """The whole state as a uint8 tensor."""
+        return wrap(np.array([self.seed_value, self.offset], np.int64).view(np.uint8).copy())
+
+    def set_state(self, state: Tensor) -> Generator:
+        """Continue from a state of `get_state`."""
+        data = concrete(state)
+        if data.dtype != np.uint8 or data.size != 16:
+            raise RuntimeError(
+                f"a generator state is 16 bytes of uint8 from get_state, got {state.dtype} "
+                f"{list(state.shape)}"
+            )
+        self.seed_value, self.offset = (int(n) for n in np.ascontiguousarray(data).view(np.int64))
+        return self
+
+
+default_generator = Generator()
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the default generator, which is returned."""
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Seed the default generator unpredictably; the seed is returned."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The default generator's seed."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """The default generator's state."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Continue the default generator from a state."""
+    default_generator.set_state(new_state)
+
+
+def stream(generator: Generator | None) -> tuple[Any, Any]:
+    """Seed and offset of the next draw; under capture values that each replay moves on."""
+    generator = generator or default_generator
+    if ambient.tracer is not None:
+        return ambient.tracer.stream(generator)
+    offset = generator.offset
+    generator.offset += 1
+    return np.asarray(generator.seed_value, np.int64), np.asarray(offset, np.int64)
+
+
+def _uniform(shape: tuple[int, ...], dtype: DType, generator: Generator | None) -> Tensor:
+    _require_floating("rand", dtype)
+    return wrap(distributions.uniform(*stream(generator), shape=shape, dtype=dtype))
+
+
+def _normal(shape: tuple[int, ...], dtype: DType, generator: Generator | None) -> Tensor:
+    _require_floating("randn", dtype)
+    return wrap(distributions.normal(*stream(generator), shape=shape, dtype=dtype))
+
+
+def _require_floating(name: str, dtype: DType) -> None:
+    if not dtype.is_floating_point:
+        raise RuntimeError(
+            f"{name} draws floating numbers, not {dtype.name}; use randint, or convert the result"
+        )
+
+
+def _bits(shape: tuple[int, ...], generator: Generator | None) -> Any:
+    return distributions.random_bits(*stream(generator), shape=shape)
+
+
+def _finished(t: Tensor, requires_grad: bool) -> Tensor:
+    return t.requires_grad_(True) if requires_grad else t
+
+
+def rand(
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **layout: Any,
+) -> Tensor:
+    """Uniform on [0, 1)."""
+    require_cpu(device)
+    return _finished(_uniform(shape_argument(size), dtype or ambient.default_dtype, generator), requires_grad)
+
+
+def randn(
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **layout: Any,
+) -> Tensor:
+    """Normal with mean 0 and deviation 1."""
+    require_cpu(device)
+    return _finished(_normal(shape_argument(size), dtype or ambient.default_dtype, generator), requires_grad)
+
+
+def rand_like(
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+    **layout: Any,
+) -> Tensor:
+    """Uniform on [0, 1) in the shape and dtype of `input`."""
+    require_cpu(device)
+    return _finished(_uniform(tuple(input.shape), dtype or input.dtype, generator), requires_grad)
+
+
+def randn_like(
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+    **layout: Any,
+) -> Tensor:
+    """Standard normal in the shape and dtype of `input`."""
+    require_cpu(device)
+    return _finished(_normal(tuple(input.shape), dtype or input.dtype, generator), requires_grad)
+
+
+def _integers(low: int, high: int, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+    if high <= low:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    span = high - low
+    bits = _bits(shape, generator)
+    if span > 2**32:
+        # Two words, of which 62 bits stay non-negative.
+        bits = bitwise_or(shift_left(remainder(_bits(shape, generator), 2**30), 32), bits)
+    drawn = wrap(remainder(bits, span)) if span & (span - 1) or span < 2**32 else wrap(bits)
+    return add(drawn, low) if low else drawn
+
+
+def randint(
+    low: int,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **layout: Any,
+) -> Tensor:
+    """Integers from `low` (0) up to but without `high`: `randint(high, size)` or `randint(low, high,
+    size)`."""
+    require_cpu(device)
+    if size is None:
+        low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low
+    drawn = _integers(int(low), int(high), shape_argument((size,)), generator)
+    return _finished(convert(drawn, dtype or dtypes.int64), requires_grad)
+
+
+def randint_like(
+    input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None, **options: Any
+) -> Tensor:
+    """Integers from `low` up to but without `high`, in the shape and dtype of `input`."""
+    low, high = (0, low) if high is None else (low, high)
+    return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype, **options)
+
+
+def randperm(
+    n: int,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **layout: Any,
+) -> Tensor:
+    """The integers 0 to n - 1 in random order."""
+    require_cpu(device)
+    keys = concrete(wrap(_bits((n, 2), generator)))
+    order = np.lexsort((keys[:, 1], keys[:, 0]))
+    return _finished(convert(wrap(order.astype(np.int64)), dtype or dtypes.int64), requires_grad)
+
+
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """1 with the probability each element gives (or with `p`), else 0."""
+    drawn = lt(_uniform(tuple(input.shape), _float_of(input), generator), input.detach() if p is None else p)
+    return convert(drawn, input.dtype)
+
+
+def _float_of(x: Tensor) -> DType:
+    return x.dtype if x.dtype.is_floating_point else ambient.default_dtype
+
+
+def normal(
+    mean: Any,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    **layout: Any,
+) -> Tensor:
+    """Normal with the mean and deviation each element (or number) gives."""
+    if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
+        if size is None:
+            raise TypeError("normal(mean, std) of two numbers needs a size, e.g. normal(0., 1., (2, 3))")
+        drawn = _normal(shape_argument((size,)), dtype or ambient.default_dtype, generator)
+        return add(mul(drawn, std), mean)
+    mean, std = promoted(mean, std)
+    tensors = [x for x in (mean, std) if isinstance(x, Tensor)]
+    shape = tuple(broadcast_shapes(*(tuple(x.shape) for x in tensors)))
+    return add(mul(_normal(shape, tensors[0].dtype, generator), std), mean)
+
+
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """`num_samples` positions per row, drawn with probabilities in proportion to the row."""
+    weights = concrete(input).astype(np.float64)
+    _require_distribution(input, weights, num_samples, replacement)
+    rows = weights.reshape(-1, weights.shape[-1])
+    if replacement or num_samples == 1:
+        totals = np.cumsum(rows, -1)
+        u = concrete(_uniform((rows.shape[0], num_samples), dtypes.float64, generator)) * totals[:, -1:]
+        drawn = np.stack([np.searchsorted(t, x, "right") for t, x in zip(totals, u, strict=True)])
+        drawn = np.minimum(drawn, rows.shape[-1] - 1)
+    else:
+        # Efraimidis and Spirakis 2006: the largest of -log(u) / weight, reversed, is a draw without
+        # replacement.
+        u = concrete(_uniform(rows.shape, dtypes.float64, generator))
+        with np.errstate(divide="ignore"):
+            drawn = np.argsort(-np.log1p(-u) / rows, -1, kind="stable")[:, :num_samples]
+    return wrap(np.ascontiguousarray(drawn, np.int64).reshape(*weights.shape[:-1], num_samples))
+
+
+def _require_distribution(
+    input: Tensor, weights: np.ndarray[Any, Any], count: int, replacement: bool
+) -> None:
+    if weights.ndim not in (1, 2) or not input.dtype.is_floating_point:
+        raise RuntimeError(
+            f"multinomial needs 1 or 2 dimensions of floats, got {input.dtype} {list(input.shape)}"
+        )
+    if count <= 0:
+        raise RuntimeError(f"cannot sample n_sample <= 0 samples, got {count}")
+    if not np.all(np.isfinite(weights)) or np.any(weights < 0):
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if np.any(weights.sum(-1) <= 0):
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+    if not replacement and np.any((weights > 0).sum(-1) < count):
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+
+
+def uniform_(t: Tensor, a: float = 0, b: float = 1, *, generator: Generator | None = None) -> Tensor:
+    """Fill with uniform numbers on [a, b)."""
+    drawn = _uniform(tuple(t.shape), t.dtype, generator)
+    scaled = drawn if a == 0 and b == 1 else add(mul(drawn, b - a), a)
+    return assign(t, scaled, "uniform_")
+
+
+def normal_(t: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None) -> Tensor:
+    """Fill with normal numbers."""
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    drawn = _normal(tuple(t.shape), t.dtype, generator)
+    return assign(t, drawn if mean == 0 and std == 1 else add(mul(drawn, std), mean), "normal_")
+
+
+def log_normal_(t: Tensor, mean: float = 1, std: float = 2, *, generator: Generator | None = None) -> Tensor:
+    """Fill with exponentials of normal numbers."""
+    return assign(t, add(mul(_normal(tuple(t.shape), t.dtype, generator), std), mean).exp(), "log_normal_")
+
+
+def exponential_(t: Tensor, lambd: float = 1, *, generator: Generator | None = None) -> Tensor:
+    """Fill with exponentially distributed numbers of rate `lambd`."""
+    if lambd <= 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
+    return assign(
+        t, div(neg(log1p(neg(_uniform(tuple(t.shape), t.dtype, generator)))), lambd), "exponential_"
+    )
+
+
+def bernoulli_(t: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fill with ones of probability `p` (a number or a tensor) and zeros."""
+    drawn = _uniform(tuple(t.shape), _float_of(t), generator)
+    limit = expand(p.detach(), t.shape) if isinstance(p, Tensor) else p
+    return assign(t, lt(drawn, limit), "bernoulli_")
+
+
+def random_(
+    t: Tensor, low: int | None = None, high: int | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """Fill with integers from `low` (0) up to but without `high` (the largest the dtype holds exactly, plus
+    one)."""
+    if high is None:
+        low, high = (0, low) if low is not None else (0, _exact_limit(t.dtype))
+    return assign(t, _integers(int(low or 0), int(high), tuple(t.shape), generator), "random_")
+
+
+def _exact_limit(dtype: DType) -> int:
+    if dtype.is_floating_point:
+        return 2 ** {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}[dtype.name]
+    return 2 if dtype is dtypes.bool_ else min(int(np.iinfo(dtype.numpy).max) + 1, 2**62)
+
+
+class fork_rng:  # noqa: N801 -- PyTorch's name
+    """Restore the default generator when the `with` block ends."""
+
+    def __init__(self, devices: Any = (), enabled: bool = True) -> None:
+        self.enabled = enabled
+
+    def __enter__(self) -> None:
+        self.state = get_rng_state()
+
+    def __exit__(self, *exception: object) -> None:
+        if self.enabled:
+            set_rng_state(self.state)

@@ -1,0 +1,596 @@
+"""Tensor: memory shared between views, its version, and its place in the gradient graph.
+
+Holds the only code that asks whether a capture is active: `payload`, `wrap`, `write`, `apply_op`, `.grad` and
+`_version`. Methods that are functions of tensors are attached by methods.py.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from compiler.ir import Value
+from compiler.ops.op import Movement, Op
+from compiler.types import contiguous_strides
+from framework.device import CPU, device
+from framework.graph import (
+    TYPE_ONLY,
+    UNUSED,
+    VALUE,
+    AccumulateGrad,
+    Edge,
+    Node,
+    OpNode,
+    Saved,
+    TypeOnly,
+    saved_levels,
+)
+from framework.handle import RemovableHandle
+from framework.size import Size, axis_index
+from framework.state import ambient, structure, structure_changed
+from kernels import dtypes
+from kernels.dtypes import DType
+
+Array = np.ndarray[Any, Any]
+Step = tuple[Movement, Mapping[str, Any]]
+
+# How a view relates to the history of its base.
+TRACKED, DETACHED, MADE_WITHOUT_GRAD = 0, 1, 2
+
+
+class Storage:
+    """Memory of a tensor and its views: the count of writes to it."""
+
+    __slots__ = ("__weakref__", "version")
+
+    def __init__(self) -> None:
+        self.version = 0
+
+
+class Tensor:
+    """An n-dimensional array that records how it was computed, with the names and semantics of PyTorch's."""
+
+    # Instances set only what differs, which keeps making one cheap.
+    _data: Array | None = None
+    _storage: Storage
+    _base: Tensor | None = None
+    _view: tuple[Step, ...] = ()
+    _view_kind: int = TRACKED
+    _view_version: int = 0
+    _requires_grad: bool = False
+    _node: Node | None = None
+    _output: int = 0
+    _grad: Tensor | None = None
+    _accumulator: weakref.ref[AccumulateGrad] | None = None
+    _hooks: dict[int, Callable[..., Any]] | None = None
+    _post_accumulate_hooks: dict[int, Callable[..., Any]] | None = None
+    _retains_grad: bool = False
+
+    __array_priority__ = 1000
+    # Filled in by interop.py and operations; declared for readers and type checkers.
+    __hash__ = object.__hash__
+
+    @staticmethod
+    def __apply_op__(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
+        return apply_op(op, inputs, attrs)
+
+    # Type and layout.
+
+    @property
+    def shape(self) -> Size:
+        """Sizes of the dimensions."""
+        data = self._data
+        return Size(payload(self).shape if data is None else data.shape)
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        data = self._data
+        return payload(self).dtype if data is None else _DTYPES[data.dtype]
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        data = self._data
+        return payload(self).ndim if data is None else data.ndim
+
+    @property
+    def device(self) -> device:
+        """Where the memory is."""
+        return CPU
+
+    @property
+    def layout(self) -> str:
+        """Always "strided"."""
+        return "strided"
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the memory is on a GPU: never here."""
+        return False
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the layout is sparse: never here."""
+        return False
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.numel() * self.dtype.itemsize
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    def dim(self) -> int:
+        """Number of dimensions."""
+        return self.ndim
+
+    def size(self, dim: int | None = None) -> Any:
+        """All sizes, or the size of one dimension."""
+        return self.shape if dim is None else self.shape[axis_index(dim, self.ndim)]
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return self.shape.numel()
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Distance in elements between neighbours along each dimension, or along one."""
+        strides = geometry(self)[1]
+        return strides if dim is None else strides[axis_index(dim, self.ndim)]
+
+    def storage_offset(self) -> int:
+        """Elements from the start of the memory to the first element."""
+        return geometry(self)[2]
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """Whether elements lie in row-major order without gaps."""
+        data = self._data
+        if data is not None:
+            return data.flags.c_contiguous
+        shape, strides, _ = geometry(self)
+        return all(
+            n == 1 or s == c for n, s, c in zip(shape, strides, contiguous_strides(shape), strict=True)
+        )
+
+    def data_ptr(self) -> int:
+        """Address of the first element."""
+        return concrete(self).ctypes.data
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is floating."""
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        """Whether the dtype is complex: there are no complex dtypes."""
+        return False
+
+    def is_signed(self) -> bool:
+        """Whether the dtype has negative values."""
+        return self.dtype.is_signed
+
+    def __len__(self) -> int:
+        shape = self.shape
+        if not shape:
+            raise TypeError("len() of a 0-d tensor")
+        return shape[0]
+
+    # Gradients.
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow to or through this tensor. Only a leaf's can be set."""
+        return self._requires_grad or edge_of(self) is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Set whether this leaf collects a gradient; returns the tensor. Raises RuntimeError when it
+        cannot."""
+        if requires_grad and not self.dtype.is_floating_point:
+            raise RuntimeError(
+                f"only Tensors of floating point dtype can require gradients, this one is {self.dtype}; "
+                "convert it first"
+            )
+        if not requires_grad and not self.is_leaf:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a computed "
+                "variable in a "
+                "subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+            )
+        if requires_grad != self._requires_grad and self.is_leaf:
+            self._requires_grad = bool(requires_grad)
+            structure_changed()
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no recorded operation made this tensor."""
+        return self.grad_fn is None
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The node that computes this tensor's gradient; None for a leaf."""
+        if self._base is not None:
+            edge_of(self)
+        return self._node
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of `grad_fn` this is."""
+        return self._output
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient, None before the first backward."""
+        return self._grad if ambient.tracer is None else ambient.tracer.grad(self)
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            self._require_fitting_grad(value)
+        set_grad(self, value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        set_grad(self, None)
+
+    def _require_fitting_grad(self, value: Any) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"assigned grad expected to be a Tensor or None but got {type(value).__name__}")
+        if value is self:
+            raise RuntimeError("can't assign Variable as its own grad")
+        if value.shape != self.shape or value.dtype is not self.dtype:
+            raise RuntimeError(
+                f"assigned grad has data of a different size or type: {value.dtype} {list(value.shape)} for "
+                "a tensor of "
+                f"{self.dtype} {list(self.shape)}"
+            )
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether this non-leaf keeps its gradient."""
+        return self._retains_grad and not self.is_leaf
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this non-leaf in `.grad` during backward."""
+        edge = edge_of(self)
+        if edge is None:
+            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
+        if self._node is not None:
+            self._retains_grad = True
+            node, number = edge
+            node.retained = {**(node.retained or {}), number: weakref.ref(self)}
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+        """Call `hook(gradient)` in backward; a tensor it returns replaces the gradient."""
+        edge = edge_of(self)
+        if edge is None:
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+        if self._node is None:
+            self._hooks = {} if self._hooks is None else self._hooks
+            return RemovableHandle(self._hooks, hook)
+        node, number = edge
+        node.hooks = node.hooks or {}
+        registered = node.hooks.setdefault(number, {})
+        assert isinstance(registered, dict), "hooks of a node are a dict per output"
+        return RemovableHandle(registered, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
+        """Call `hook(tensor)` after a gradient was added to this leaf's `.grad`."""
+        if not self._requires_grad or self._node is not None:
+            raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+        if self._post_accumulate_hooks is None:
+            self._post_accumulate_hooks = {}
+        return RemovableHandle(self._post_accumulate_hooks, hook)
+
+    @property
+    def _version(self) -> int:
+        return self._storage.version if ambient.tracer is None else ambient.tracer.version(self)
+
+    def _is_view(self) -> bool:
+        return self._base is not None
+
+    # Sharing.
+
+    def detach(self) -> Tensor:
+        """A tensor of the same memory and version, outside the gradient graph."""
+        alias = wrap(payload(self))
+        alias._storage = self._storage
+        alias._base, alias._view_kind = self, DETACHED
+        return alias
+
+    def detach_(self) -> Tensor:
+        """Make this tensor a leaf, cut off from its history."""
+        if self._base is not None and self._view_kind == TRACKED:
+            raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+        self._node, self._output, self._requires_grad = None, 0, False
+        return self
+
+    @property
+    def data(self) -> Tensor:
+        """The same memory outside the graph, with a version of its own: writes to it are not checked."""
+        alias = self.detach()
+        alias._storage = Storage()
+        return alias
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        if ambient.tracer is not None:
+            ambient.tracer.set_data(self, value)
+            return
+        self._data, self._storage = value._data, value._storage
+        self._base, self._view = None, ()
+        structure_changed()
+
+    @staticmethod
+    def _make_subclass(cls: type[Tensor], data: Tensor, requires_grad: bool = False) -> Any:
+        """An instance of subclass `cls` over the memory of `data`, a leaf."""
+        made = object.__new__(cls)
+        made._data, made._storage = data._data, data._storage
+        if ambient.tracer is not None:
+            ambient.tracer.alias(made, data)
+        if requires_grad:
+            made.requires_grad_(True)
+        return made
+
+    # Values as Python sees them.
+
+    def numpy(self, *, force: bool = False) -> Array:
+        """The memory as an ndarray, not copied. Raises RuntimeError when it is part of a graph, unless
+        forced."""
+        if self.requires_grad and not force:
+            raise RuntimeError(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+            )
+        return concrete(self)
+
+    def item(self) -> bool | int | float:
+        """The value of a one-element tensor as a Python number."""
+        data = concrete(self)
+        if data.size != 1:
+            raise RuntimeError(f"a Tensor with {data.size} elements cannot be converted to Scalar")
+        return data.item()
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers."""
+        return concrete(self).tolist()
+
+    def __bool__(self) -> bool:
+        data = concrete(self)
+        if data.size == 1:
+            return bool(data.item())
+        what = "no values" if data.size == 0 else "more than one value"
+        raise RuntimeError(f"Boolean value of Tensor with {what} is ambiguous; reduce it with any() or all()")
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.is_floating_point or self.numel() != 1:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+
+_DTYPES = {d.numpy: d for d in dtypes.DTYPES.values()}
+
+
+def payload(t: Tensor) -> Any:
+    """What ops compute on: the ndarray, or the IR value of `t` under capture."""
+    tracer = ambient.tracer
+    return t._data if tracer is None else tracer.read(t)
+
+
+def wrap(data: Any) -> Tensor:
+    """A new Tensor of an op's result."""
+    tracer = ambient.tracer
+    if tracer is not None:
+        return tracer.wrap(data)
+    t = object.__new__(Tensor)
+    t._data = data
+    t._storage = Storage()
+    return t
+
+
+def concrete(t: Tensor) -> Array:
+    """The array of `t`. Raises TraceError under capture, where it does not exist yet."""
+    data = payload(t)
+    if isinstance(data, Value):
+        refuse_value(data)
+    return data
+
+
+def refuse_value(value: Value) -> NoReturn:
+    """Raise the TraceError of a value that Python asked for."""
+    bool(value)
+    raise AssertionError("a traced value has no truth value")
+
+
+def write(t: Tensor, data: Any) -> None:
+    """Overwrite the elements of `t`; every tensor of its memory sees it."""
+    tracer = ambient.tracer
+    if tracer is not None:
+        tracer.write(t, data)
+        return
+    target = t._data
+    assert target is not None, "a tensor outside a capture has memory"
+    np.copyto(target, data, casting="unsafe")
+    t._storage.version += 1
+
+
+def set_grad(t: Tensor, gradient: Tensor | None) -> None:
+    """Make `gradient` the `.grad` of `t`."""
+    if ambient.tracer is not None:
+        ambient.tracer.set_grad(t, gradient)
+        return
+    if gradient is not t._grad:
+        t._grad = gradient
+        structure.gradients += 1
+
+
+def geometry(t: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Shape, strides and offset in elements; of a traced tensor those it will have."""
+    data = t._data
+    if data is not None:
+        root: Any = data
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        size = data.itemsize
+        return (
+            data.shape,
+            tuple(s // size for s in data.strides),
+            (data.ctypes.data - root.ctypes.data) // size,
+        )
+    if t._base is None:
+        shape = tuple(payload(t).shape)
+        return shape, contiguous_strides(shape), 0
+    where = geometry(t._base)
+    for op, attrs in t._view:
+        moved = op.view(*where, **attrs)
+        assert moved is not None, f"{op} was a view when it was made"
+        where = moved
+    return where
+
+
+def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
+    """Run `op` on tensors, arrays and Python numbers; a view keeps its base, and the gradient is recorded."""
+    tracer = ambient.tracer
+    if tracer is None:
+        arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
+        if op.check is not None:
+            data = op.compute(*arrays, **attrs)
+        else:
+            try:
+                data = ambient.quiet.run(op.eager, *arrays, **attrs)
+            except (ValueError, TypeError):
+                op.compute(*arrays, **attrs)  # Fails again, and says in our words what NumPy rejected.
+                raise
+    else:
+        data = op.trace(*(tracer.read(x) if isinstance(x, Tensor) else x for x in inputs), **attrs)
+    out = wrap(data)
+    if isinstance(op, Movement):
+        _link_view(out, inputs[0], op, attrs)
+    if ambient.grad_enabled:
+        _record(op, inputs, attrs, out)
+    return out
+
+
+def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, Any]) -> None:
+    """Note that `out` shares the memory of `source`, if it does."""
+    if ambient.tracer is None:
+        assert out._data is not None, "eager tensors have memory"
+        assert source._data is not None, "eager tensors have memory"
+        # Without elements there is no memory to share, but PyTorch counts versions together.
+        if out._data.size and not np.may_share_memory(out._data, source._data):
+            return
+    elif op.view(*geometry(source), **attrs) is None:
+        return
+    through = source._base is not None and source._view_kind != DETACHED
+    out._storage = source._storage
+    out._base = source._base if through else source
+    out._view = (*source._view, (op, attrs)) if through else ((op, attrs),)
+    if not ambient.grad_enabled or (through and source._view_kind == MADE_WITHOUT_GRAD):
+        out._view_kind = MADE_WITHOUT_GRAD
+    out._view_version = out._version
+
+
+def _record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], out: Tensor) -> None:
+    edges: list[Edge | None] = []
+    positions: list[int] = []
+    for position, x in enumerate(inputs):
+        if isinstance(x, Tensor) and (x._requires_grad or x._node is not None or x._base is not None):
+            edge = edge_of(x)
+            if edge is not None and op.gradient(position) is not None:
+                edges.append(edge)
+                positions.append(position)
+    if edges and out.dtype.is_floating_point:
+        out._node = op_node(op, inputs, attrs, out, tuple(edges), tuple(positions))
+
+
+def op_node(
+    op: Op,
+    inputs: tuple[Any, ...],
+    attrs: Mapping[str, Any],
+    out: Tensor,
+    edges: tuple[Edge | None, ...],
+    positions: tuple[int, ...],
+) -> OpNode:
+    """The node of one application, saving exactly what the gradient rules read."""
+    levels = saved_levels(op, positions, len(inputs))
+    # A rule may meet a number without the tensor that gave it its dtype.
+    if any(not isinstance(x, Tensor) for x in inputs):
+        inputs = op.typed(inputs)
+    saved = [_saved(out, levels[0], is_output=True)]
+    saved += [_saved(x, level) for x, level in zip(inputs, levels[1:], strict=True)]
+    return OpNode(op, attrs, edges, positions, saved, tuple(tuple(inputs[i].shape) for i in positions))
+
+
+def _saved(x: Any, level: int, is_output: bool = False) -> Any:
+    if not isinstance(x, Tensor):
+        return x
+    if level == VALUE:
+        # An output is not kept itself: its node would keep it, and it its node.
+        return Saved(payload(x), x._storage, x._version, None if is_output and ambient.tracer is None else x)
+    assert level in (UNUSED, TYPE_ONLY), f"unknown level {level}"
+    return TypeOnly(tuple(x.shape), x.dtype) if level == TYPE_ONLY else None
+
+
+def edge_of(t: Tensor) -> Edge | None:
+    """Where the gradient of `t` goes: its node, the accumulator of a leaf, or None.
+
+    A view whose base was written since gets its history anew, from the base's.
+    """
+    if t._base is not None and t._view_kind == TRACKED and t._view_version != t._version:
+        _renew_history(t)
+    if t._node is not None:
+        return t._node, t._output
+    return (accumulator_of(t), 0) if t._requires_grad else None
+
+
+def accumulator_of(t: Tensor) -> AccumulateGrad:
+    """The node where gradients of leaf `t` arrive."""
+    node = None if t._accumulator is None else t._accumulator()
+    if node is None:
+        node = AccumulateGrad(t)
+        t._accumulator = weakref.ref(node)
+    return node
+
+
+def _renew_history(t: Tensor) -> None:
+    base = t._base
+    assert base is not None, "only views are renewed"
+    t._view_version = t._version
+    edge = edge_of(base)
+    if edge is None:
+        t._node, t._output = None, 0
+        return
+    where, dtype = geometry(base), base.dtype
+    for op, attrs in t._view:
+        moved = op.view(*where, **attrs)
+        assert moved is not None, f"{op} was a view when it was made"
+        saved = [TypeOnly(moved[0], dtype), TypeOnly(where[0], dtype)]
+        edge = OpNode(op, attrs, (edge,), (0,), saved, (where[0],)), 0
+        where = moved
+    retained = t._retains_grad
+    t._node, t._output = edge
+    if retained:
+        t.retain_grad()

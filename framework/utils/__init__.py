@@ -1,0 +1,5 @@
+"""Tools around training."""
+
+from framework.utils import data
+
+__all__ = ["data"]

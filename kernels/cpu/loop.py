@@ -1,0 +1,348 @@
+"""A loop spec as Numba source on explicit vectors.
+
+Pure text: this module imports neither Numba nor LLVM, so a cached kernel is found without them. The result is a
+function `kernel(table, start, stop, part, scratch)`: rows [start, stop) of the loop, as part number `part`.
+
+Values are computed where their level says: once (KERNEL), once a row (ROW), in loops over the inner axes (ELEMENT).
+What depends on a reduction waits for the next loop over the same row; cheap values are computed again there, expensive
+ones are kept in `scratch`, which is private to the thread.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from kernels import dtypes
+from kernels.cpu.steps import Steps
+from kernels.dtypes import DType
+from kernels.spec import (
+    COMBINE,
+    ELEMENT,
+    EXPENSIVE,
+    KERNEL,
+    ROW,
+    Call,
+    Load,
+    LoopSpec,
+    Reduce,
+    Step,
+    Store,
+)
+
+
+def render(spec: LoopSpec, lanes: int) -> str:
+    """The source of `spec`'s module for vectors of `lanes` elements."""
+    body = _Loop(spec, lanes).source()
+    words = sorted(set(re.findall(r"\b([a-z_0-9]+)\(", body)) - {"range", "kernel"})
+    text = "\n".join(f"#   {line}" for line in str(replace(spec, name="kernel")).splitlines())
+    return f"from math import inf, nan\n\nfrom kernels.cpu.vocabulary import {', '.join(words)}\n\n{text}\n\n\n{body}"
+
+
+def scratch_bytes(spec: LoopSpec, extents: Sequence[int], lanes: int) -> int:
+    """Bytes of private scratch memory one thread needs to run `spec`."""
+    loop = _Loop(spec, lanes)
+    inner = list(extents[spec.rows :])
+    if spec.vector == "inner":
+        inner[-1] = -(-inner[-1] // lanes)
+    return sum(loop.dtype[name].arithmetic.itemsize for name in loop.spilled) * lanes * math.prod(inner)
+
+
+@dataclass
+class _Loop(Steps):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        spec = self.spec
+        self.steps = {s.out: s for s in spec.steps if not isinstance(s, Store)}
+        self.phase = _phases(spec)
+        self.last_load: dict[int, int] = {}
+        self.spilled: dict[str, None] = {}
+        effects = [s for s in spec.steps if self.level_of_effect(s) == ELEMENT]
+        self.phases = 1 + max([self.effect_phase(s) for s in effects], default=-1)
+        # What later loops need of earlier ones decides what is spilled and how late an operand is still read; a store
+        # that waits for such a read is itself a later need, hence the repetition.
+        before: object = None
+        while before != (self.last_load, self.spilled):
+            before = (dict(self.last_load), dict(self.spilled))
+            for phase in range(self.phases):
+                for step in self.needed(phase):
+                    if isinstance(step, Load):
+                        self.last_load[step.operand] = phase
+
+    # Which steps go where ------------------------------------------------------------------------------------------
+
+    def level(self, name: str) -> int:
+        return self.spec.levels[name]
+
+    def level_of_effect(self, step: Step) -> int:
+        """The level at which a Store or Reduce does its work; -1 for steps that only name a value."""
+        match step:
+            case Reduce(value=value, outer=False):
+                return ELEMENT
+            case Reduce(value=value):
+                return self.level(value)
+            case Store(value, operand, index):
+                levels = [self.level(value), self.spec.operand_level(operand)]
+                return max(levels + ([self.level(index)] if index else []))
+        return -1
+
+    def effect_phase(self, step: Step) -> int:
+        """The loop over the row in which a Store or Reduce runs; a store waits for the last load of its operand."""
+        match step:
+            case Reduce(value=value):
+                return self.phase[value]
+            case Store(value, operand, index):
+                own = max(self.phase[value], self.phase[index] if index else 0)
+                return max(own, self.last_load.get(operand, 0))
+        raise AssertionError(f"{step} has no effect")
+
+    def effects(self, level: int, phase: int) -> list[Reduce | Store]:
+        return [
+            s
+            for s in self.spec.steps
+            if isinstance(s, Reduce | Store) and self.level_of_effect(s) == level and self.effect_phase(s) == phase
+        ]
+
+    def needed(self, phase: int) -> list[Step]:
+        """Element steps of one loop, in order: everything its effects need, earlier results kept in scratch aside."""
+        wanted: set[str] = set()
+        stack = [x for s in self.effects(ELEMENT, phase) for x in _operands(s)]
+        while stack:
+            name = stack.pop()
+            if name in wanted or self.level(name) != ELEMENT:
+                continue
+            wanted.add(name)
+            step = self.steps[name]
+            if isinstance(step, Call) and step.function in EXPENSIVE and self.phase[name] < phase:
+                self.spilled[name] = None
+                continue
+            stack += _operands(step)
+        return [s for s in self.spec.steps if not isinstance(s, Store) and s.out in wanted]
+
+    # Text ----------------------------------------------------------------------------------------------------------
+
+    def source(self) -> str:
+        out, spec = self.out, self.spec
+        with out.block("def kernel(table, start, stop, part, scratch):"):
+            self.header()
+            self.start_outer()
+            if spec.vector == "rows" and spec.rows == 1:
+                with out.block(f"for j in range(start, stop, {self.lanes}):"):
+                    out.line("active = mask(stop - j)")
+                    self.row()
+            elif spec.vector == "rows":
+                with out.block("for row in range(start, stop):"):
+                    self.decompose(spec.rows - 1)
+                    with out.block(f"for j in range(0, n{spec.rows - 1}, {self.lanes}):"):
+                        out.line(f"active = mask(n{spec.rows - 1} - j)")
+                        self.row()
+            else:
+                with out.block("for row in range(start, stop):"):
+                    self.decompose(spec.rows)
+                    self.row()
+            self.finish_outer()
+        return str(out)
+
+    def header(self) -> None:
+        out, spec = self.out, self.spec
+        for i in range(len(spec.operands)):
+            out.line(f"p{i} = entry(table, {i})")
+        for axis in range(spec.axes):
+            out.line(f"n{axis} = entry(table, {len(spec.operands) + axis})")
+        for (operand, axis), slot in spec.stride_slots.items():
+            out.line(f"s{operand}_{'i' if axis < 0 else axis} = entry(table, {slot})")
+        if self.spilled:
+            self.scratch_addresses()
+        for step in spec.steps:
+            if not isinstance(step, Store | Reduce) and self.level(step.out) == KERNEL:
+                self.compute(step)
+
+    def scratch_addresses(self) -> None:
+        sizes = [f"n{a}" for a in range(self.spec.rows, self.spec.axes)]
+        if self.spec.vector == "inner":
+            sizes[-1] = f"quotient({sizes[-1]} + {self.lanes - 1}, {self.lanes})"
+        self.out.line(f"span = {' * '.join(sizes)} * {self.lanes}")
+        address = "scratch"
+        for name in self.spilled:
+            self.out.line(f"kept_{name} = {address}")
+            address = f"kept_{name} + span * {self.dtype[name].arithmetic.itemsize}"
+        self.out.line(f"every = mask({self.lanes})")
+
+    def decompose(self, axes: int) -> None:
+        """i0, i1, … of the flat `row` over the first `axes` axes."""
+        rest = "row"
+        for axis in reversed(range(1, axes)):
+            self.out.line(f"q{axis} = quotient({rest}, n{axis})")
+            self.out.line(f"i{axis} = {rest} - q{axis} * n{axis}")
+            rest = f"q{axis}"
+        if axes:
+            self.out.line(f"i0 = {rest}")
+
+    def row(self) -> None:
+        """Everything of one row (or of one vector of rows): row steps, then a loop and more row steps per phase."""
+        for phase in range(self.phases + 1):
+            row_steps = [
+                s
+                for s in self.spec.steps
+                if not isinstance(s, Store | Reduce) and self.level(s.out) == ROW and self.phase[s.out] == phase
+            ]
+            if phase:
+                self.finish_inner(phase - 1)
+            for step in row_steps:
+                self.compute(step)
+            for effect in self.effects(ROW, phase) + (self.effects(KERNEL, phase) if phase == 0 else []):
+                self.effect(effect)
+            if phase < self.phases:
+                self.start_inner(phase)
+                self.inner_loop(phase)
+
+    def inner_loop(self, phase: int) -> None:
+        spec, out = self.spec, self.out
+        vector = spec.axes - 1 if spec.vector == "inner" else -1
+        for axis in range(spec.rows, spec.axes):
+            out.open(f"for j in range(0, n{axis}, {self.lanes}):" if axis == vector else f"for c{axis} in range(n{axis}):")
+        if spec.vector == "inner":
+            out.line(f"active = mask(n{vector} - j)")
+        effects = self.effects(ELEMENT, phase)
+        for step in self.needed(phase):
+            if step.out in self.spilled and self.phase[step.out] < phase:
+                register = self.dtype[step.out].arithmetic.name
+                out.line(f"{step.out} = load_{register}(kept_{step.out}, {self.kept_offset()}, every)")
+            elif not isinstance(step, Reduce):
+                self.compute(step)
+                if step.out in self.spilled:
+                    register = self.dtype[step.out].arithmetic.name
+                    out.line(f"store_{register}(kept_{step.out}, {self.kept_offset()}, {step.out}, every)")
+        for effect in effects:
+            self.effect(effect)
+        out.close(spec.inner)
+
+    def kept_offset(self) -> str:
+        """Where in a scratch slot the current vector lies."""
+        spec, place = self.spec, ""
+        for axis in range(spec.rows, spec.axes):
+            if spec.vector == "inner" and axis == spec.axes - 1:
+                size, index = f"quotient(n{axis} + {self.lanes - 1}, {self.lanes})", f"quotient(j, {self.lanes})"
+            else:
+                size, index = f"n{axis}", f"c{axis}"
+            place = f"({place}) * {size} + {index}" if place else index
+        return f"({place}) * {self.lanes}"
+
+    def effect(self, step: Reduce | Store) -> None:
+        match step:
+            case Store(value, operand, index):
+                self.out.line(self.store(value, operand, index))
+            case Reduce(out, value, combine, dtype, outer):
+                value = self.wide(value, combine, dtype)
+                lanes_combine = (self.spec.vector == "inner" and self.level(step.value) == ELEMENT) or (
+                    outer and self.spec.vector == "rows"
+                )
+                if outer and self.level(step.value) == ELEMENT:
+                    place = f"p{step.operand}, {self.part_base(step.operand)} + j"
+                    old = f"load_{dtype.name}({place}, active)"
+                    self.out.line(f"store_{dtype.name}({place}, {COMBINE[combine]}({old}, {step.value}), active)")
+                    return
+                chosen = f"where(active, {value}, identity_{out})" if lanes_combine else value
+                self.out.line(f"total_{out} = {COMBINE[combine]}(total_{out}, {chosen})")
+
+    # Reductions ----------------------------------------------------------------------------------------------------
+
+    def wide(self, value: str, combine: str, dtype: DType) -> str:
+        """Sums of floats run in float64: a million float32 terms stay within one part in a million."""
+        register = dtype.arithmetic
+        return f"cast_float32_float64({value})" if combine == "add" and register is dtypes.float32 else value
+
+    def accumulator(self, combine: str, dtype: DType) -> DType:
+        return dtypes.float64 if combine == "add" and dtype.is_floating_point else dtype.arithmetic
+
+    def identity(self, combine: str, dtype: DType) -> str:
+        accumulator = self.accumulator(combine, dtype)
+        return f"constant_{accumulator.name}({_identity(combine, accumulator)})"
+
+    def start(self, step: Reduce) -> None:
+        self.out.line(f"identity_{step.out} = {self.identity(step.combine, step.dtype)}")
+        self.out.line(f"total_{step.out} = identity_{step.out}")
+
+    def total(self, step: Reduce) -> str:
+        """The finished total, in every lane where lanes were combined, in the reduction's dtype."""
+        lanes_combine = self.spec.vector == "inner" if not step.outer else self.spec.vector == "rows"
+        total = f"reduce_{step.combine}(total_{step.out})" if lanes_combine else f"total_{step.out}"
+        accumulator = self.accumulator(step.combine, step.dtype)
+        return total if accumulator is step.dtype else f"cast_{accumulator.name}_{step.dtype.name}({total})"
+
+    def start_inner(self, phase: int) -> None:
+        for step in self.effects(ELEMENT, phase):
+            if isinstance(step, Reduce) and not step.outer:
+                self.start(step)
+
+    def finish_inner(self, phase: int) -> None:
+        for step in self.effects(ELEMENT, phase):
+            if isinstance(step, Reduce) and not step.outer:
+                self.out.line(f"{step.out} = {self.total(step)}")
+
+    def outer_reductions(self) -> Iterable[Reduce]:
+        return [s for s in self.spec.steps if isinstance(s, Reduce) and s.outer]
+
+    def start_outer(self) -> None:
+        """Begin the reductions over the rows: registers for row values, this part's slice of memory for elements."""
+        for step in self.outer_reductions():
+            if self.level(step.value) != ELEMENT:
+                self.start(step)
+                continue
+            out, spec, name = self.out, self.spec, step.dtype.name
+            out.line(f"identity_{step.out} = constant_{step.dtype.arithmetic.name}({_identity(step.combine, step.dtype)})")
+            for axis in range(spec.rows, spec.axes - 1):
+                out.open(f"for c{axis} in range(n{axis}):")
+            with out.block(f"for j in range(0, n{spec.axes - 1}, {self.lanes}):"):
+                place = f"p{step.operand}, {self.part_base(step.operand)} + j"
+                out.line(f"store_{name}({place}, identity_{step.out}, mask(n{spec.axes - 1} - j))")
+            out.close(spec.inner - 1)
+
+    def finish_outer(self) -> None:
+        for step in self.outer_reductions():
+            if self.level(step.value) != ELEMENT:
+                self.out.line(f"store_one_{step.dtype.name}(p{step.operand}, part * s{step.operand}_i, {self.total(step)})")
+
+    def part_base(self, operand: int) -> str:
+        base = self.base(operand)
+        return f"part * s{operand}_i" + ("" if base == "0" else f" + {base}")
+
+
+def _identity(combine: str, dtype: DType) -> str:
+    if combine in ("add", "mul"):
+        number = float(combine == "mul")
+    elif dtype.is_floating_point:
+        return "-inf" if combine == "max" else "inf"
+    elif dtype is dtypes.bool_:
+        number = float(combine == "min")
+    else:
+        bits = 8 * dtype.itemsize
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if dtype.is_signed else (0, 2**bits - 1)
+        return str(low if combine == "max" else high)
+    return repr(number) if dtype.is_floating_point else str(int(number))
+
+
+def _operands(step: Step) -> tuple[str, ...]:
+    match step:
+        case Call(inputs=inputs):
+            return inputs
+        case Load(index=index):
+            return (index,) if index else ()
+        case Reduce(value=value):
+            return (value,)
+        case Store(value, _, index):
+            return (value, index) if index else (value,)
+    return ()
+
+
+def _phases(spec: LoopSpec) -> dict[str, int]:
+    """How many loops over the row must be finished before a value is known."""
+    phase: dict[str, int] = {}
+    for step in spec.steps:
+        if isinstance(step, Store):
+            continue
+        before = max((phase[x] for x in _operands(step)), default=0)
+        phase[step.out] = before + 1 if isinstance(step, Reduce) and not step.outer else before
+    return phase

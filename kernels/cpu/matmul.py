@@ -1,0 +1,322 @@
+"""A matrix-product spec as Numba source: packing, register blocks, and the epilogue on each finished tile.
+
+Pure text, like `kernels.cpu.loop`; `steps` writes the epilogue and `matmul_words` has the vector
+instructions.
+
+A unit of the kernel's range [start, stop) is (batch index, panel of columns, chunk of rows), the chunk
+innermost, so that neighbouring units share a packed panel. Each element is one chain of fused multiply-adds
+in the order of k (of few rows, a tree of such chains): neither the block, the packing nor the division into
+units changes its bits.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from kernels.cpu.steps import Steps
+from kernels.source import Source
+from kernels.spec import KERNEL, PRODUCT, RUNTIME, MatmulSpec, Store
+
+# Rows of one unit. Packing costs as much as 4 rows of products (12 when B comes from afar): 128 keep that
+# small even where every unit has a thread of its own.
+CHUNK = 128
+# Up to so many rows B is better read where it lies: a packed copy pays from the fifth block of 8 rows on. If
+# B spans more than this (4 MB of float32), its lines are gone before the second block reads them: 2048 x 1024
+# runs at half.
+IN_PLACE_ROWS, IN_PLACE_SPAN = 32, 1 << 20
+# Up to so many rows, and if A's k stride is 1 too, a B whose k stride is 1 is not transposed: dot products
+# along k. For a B of 784 x 512 that is 1.5 times as fast at 4 rows and the same at 8.
+DOT_ROWS = 6
+# A vector load or store that crosses a cache line costs two.
+LINE = 64
+
+
+def render(spec: MatmulSpec, lanes: int) -> str:
+    """The source of `spec`'s module for vectors of `lanes` elements."""
+    return _Matmul(spec, lanes).module()
+
+
+def units(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
+    """Length of the kernel's range for `extents` (batch.., m, n, k)."""
+    m, n = extents[spec.batch], extents[spec.batch + 1]
+    if m == 0 or n == 0:
+        return 0
+    count = max(1, (m + CHUNK // 2) // CHUNK)
+    rows = -(-m // count)
+    chunk = -(-rows // spec.rows) * spec.rows
+    return math.prod(extents[: spec.batch]) * -(-n // (spec.vectors * lanes)) * -(-m // chunk)
+
+
+def scratch_bytes(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
+    """Bytes of private scratch memory one thread needs to run `spec`."""
+    k = -(-extents[spec.batch + 2] // lanes) * lanes
+    panel = spec.vectors * lanes
+    left = max(spec.rows, lanes) * k if spec.operands[0].dtype.compute else 0
+    return (k * panel + left + spec.rows * panel) * spec.dtype.itemsize + LINE
+
+
+def block(m: int, n: int, lanes: int, float64: bool) -> tuple[int, int]:
+    """The register block (rows, vectors) of an m by n product: the least padded work that fits registers."""
+    registers = 32 if lanes == 16 else 16
+    size = 2 if float64 else 1  # registers a vector takes
+    fitting = [
+        (rows, vectors)
+        for rows in range(1, 9)
+        for vectors in range(1, 7)
+        if (rows * vectors + vectors) * size + 1 <= registers
+    ]
+
+    def cost(shape: tuple[int, int]) -> float:
+        rows, vectors = shape
+        sums = rows * vectors * size
+        # Below 8 sums the latency of an addition shows; above 16 a percent is lost to moves; to start a block
+        # costs half an instruction a step of k (at 64). Where B is read in place its loads weigh more than
+        # A's: 8x2 is 10 % faster than 4x4 on 16 x 512 x 512, and 5 % slower on 256 x 2048 x 2048, packed.
+        a, b = (0.03, 0.08) if m <= IN_PLACE_ROWS else (0.05, 0.05)
+        step = max(sums, 8) * (1.01 if sums > 16 else 1) + 0.5 + a * rows + b * vectors * size
+        return -(-max(m, 1) // rows) * -(-max(n, 1) // (vectors * lanes)) * step
+
+    return min(fitting, key=cost)
+
+
+@dataclass
+class _Matmul:
+    spec: MatmulSpec
+    lanes: int
+    out: Source = field(default_factory=Source)
+
+    def __post_init__(self) -> None:
+        spec = self.spec
+        self.panel = spec.vectors * self.lanes
+        self.left, self.right = spec.operands[0], spec.operands[1]
+        # A and B are loaded by the epilogue's code too: its last two axes are then (m, k) and (k, n).
+        self.steps = Steps(spec.epilogue, self.lanes, self.out)
+        self.m, self.n, self.k = (f"n{spec.batch + i}" for i in range(3))
+        self.size = spec.dtype.itemsize
+        self.widened = self.left.dtype.compute is not None
+        column_stride = self.right.strides[-1]
+        self.transposed = self.right.strides[-2] == 1 and column_stride != 1
+        self.in_place = column_stride == 1 and self.right.dtype is spec.dtype
+        self.direct = self.stored_as_is()
+        self.contiguous = self.left.strides[-2] != 1 if self.widened else self.left.strides[-1] == 1
+        self.dots = self.transposed and self.contiguous
+
+    def stored_as_is(self) -> Store | None:
+        """The epilogue's only step, when whole tiles can be written where it would store them."""
+        match self.spec.steps:
+            case (Store(value, operand) as step,) if value == PRODUCT:
+                target = self.spec.operands[operand]
+                return step if target.dtype is self.spec.dtype and target.strides[-1] == 1 else None
+        return None
+
+    # Pieces of text -----------------------------------------------------------------------------------------
+
+    def stride(self, operand: int, axis: int) -> str:
+        """The stride of A or B along `axis` counted from its end (-2 or -1)."""
+        stride = self.spec.operands[operand].strides[axis]
+        return f"s{operand}_{self.spec.batch + 2 + axis}" if stride == RUNTIME else str(stride)
+
+    def batch_offset(self, operand: int) -> str:
+        strides = self.spec.operands[operand].strides[: self.spec.batch]
+        terms = [
+            f"i{a} * {f's{operand}_{a}' if s == RUNTIME else s}" for a, s in enumerate(strides) if s != 0
+        ]
+        return " + ".join(terms) or "0"
+
+    def load_right(self) -> str:
+        """A vector of B, along n, in the product's type."""
+        source, target = self.right.dtype.arithmetic, self.spec.dtype
+        text = self.steps.load(1, None)
+        return text if source is target else f"cast_{source.name}_{target.name}({text})"
+
+    # The module ---------------------------------------------------------------------------------------------
+
+    def module(self) -> str:
+        spec = self.spec
+        self.kernel()
+        body = str(self.out)
+        made = {"range", "kernel", "block_packed", "block_in_place", "block_dots", "pack_transposed"}
+        words = sorted(set(re.findall(r"\b([a-z_0-9]+)\(", body)) - made)
+        left = "float32" if self.widened else self.left.dtype.name
+        shape = f"{spec.rows}, {spec.vectors}, {spec.dtype.name!r}, {left!r}"
+        lines = [f"block_packed = multiply({shape}, {self.contiguous}, True)"]
+        if self.in_place:
+            lines.append(f"block_in_place = multiply({shape}, {self.contiguous}, False)")
+        if self.dots:
+            lines.append(f"block_dots = dot_panel({shape}, {self.right.dtype.name!r})")
+        if self.transposed:
+            kinds = f"{spec.dtype.name!r}, {self.right.dtype.name!r}"
+            lines.append(f"pack_transposed = transpose_panel({spec.vectors}, {kinds})")
+        text = "\n".join(f"#   {line}" for line in str(replace(spec, name="kernel")).splitlines())
+        imports = (
+            "from math import inf, nan\n\n"
+            "from kernels.cpu.matmul_words import dot_panel, multiply, transpose_panel\n"
+            f"from kernels.cpu.vocabulary import {', '.join(words)}\n"
+        )
+        return f"{imports}\n{text}\n" + "\n".join(lines) + f"\n\n\n{body}"
+
+    def kernel(self) -> None:
+        out, spec = self.out, self.spec
+        with out.block("def kernel(table, start, stop, part, scratch):"):
+            self.header()
+            with out.block("for unit in range(start, stop):"):
+                self.place_unit()
+                self.pack()
+                with out.block(f"for row in range(first, end, {spec.rows}):"):
+                    if self.widened:
+                        self.widen_left()
+                    self.multiply()
+                    if self.direct:
+                        with out.block("if not whole:"):
+                            self.epilogue()
+                    else:
+                        self.epilogue()
+
+    def header(self) -> None:
+        out, spec = self.out, self.spec
+        for i in range(len(spec.operands)):
+            out.line(f"p{i} = entry(table, {i})")
+        for axis in range(spec.batch + 3):
+            out.line(f"n{axis} = entry(table, {len(spec.operands) + axis})")
+        for (operand, axis), slot in spec.stride_slots.items():
+            out.line(f"s{operand}_{axis} = entry(table, {slot})")
+        m, n, rows = self.m, self.n, spec.rows
+        out.line(f"panels = quotient({n} + {self.panel - 1}, {self.panel})")
+        out.line(f"parts = quotient({m} + {CHUNK // 2}, {CHUNK})")
+        out.line("parts = parts if parts > 1 else 1")
+        out.line(f"chunk = quotient(quotient({m} + parts - 1, parts) + {rows - 1}, {rows}) * {rows}")
+        out.line(f"chunk = chunk if chunk > {rows} else {rows}")
+        out.line(f"chunks = quotient({m} + chunk - 1, chunk)")
+        # The tile first: what is as wide as a cache line stays aligned to it.
+        out.line(f"tile = (scratch + {LINE - 1}) & {-LINE}")
+        out.line(f"packed = tile + {rows * self.panel * self.size}")
+        out.line(f"padded = quotient({self.k} + {self.lanes - 1}, {self.lanes}) * {self.lanes}")
+        if self.widened:
+            out.line(f"left = packed + padded * {self.panel * self.size}")
+        out.line(f"every = mask({self.lanes})")
+        out.line("packed_panel = -1")
+        if self.in_place:
+            # `reused`: the unit's panel of B is packed.
+            small = f"{self.k} * {self.stride(1, -2)} <= {IN_PLACE_SPAN}"
+            out.line(f"reused = {m} > {rows} and ({m} > {IN_PLACE_ROWS} or not ({small}))")
+        elif self.dots:
+            out.line(f"reused = {m} > {DOT_ROWS}")
+        for step in spec.steps:
+            if not isinstance(step, Store) and spec.epilogue.levels[step.out] == KERNEL:
+                self.steps.compute(step)
+
+    def place_unit(self) -> None:
+        """Batch indices i0, i1, …, first `column`, and rows `first` to `end` of `unit`."""
+        out, spec = self.out, self.spec
+        out.line("panel_number = quotient(unit, chunks)")
+        out.line("first = (unit - panel_number * chunks) * chunk")
+        out.line(f"end = first + chunk if first + chunk < {self.m} else {self.m}")
+        rest = "panel_number"
+        if spec.batch:
+            out.line("flat = quotient(panel_number, panels)")
+            out.line(f"column = (panel_number - flat * panels) * {self.panel}")
+            rest = "flat"
+            for axis in reversed(range(1, spec.batch)):
+                out.line(f"q{axis} = quotient({rest}, n{axis})")
+                out.line(f"i{axis} = {rest} - q{axis} * n{axis}")
+                rest = f"q{axis}"
+            out.line(f"i0 = {rest}")
+        else:
+            out.line(f"column = panel_number * {self.panel}")
+        out.line(f"left_start = p0 + ({self.batch_offset(0)}) * {self.left.dtype.itemsize}")
+        start = f"{self.batch_offset(1)} + column * {self.stride(1, -1)}"
+        out.line(f"right_start = p1 + ({start}) * {self.right.dtype.itemsize}")
+        for v in range(spec.vectors):
+            out.line(f"active{v} = mask({self.n} - column - {v * self.lanes})")
+
+    def pack(self) -> None:
+        """Copy the unit's panel of B to scratch as [k][columns], unless it is there or read in place."""
+        out, spec = self.out, self.spec
+        reused = " and reused" if self.in_place or self.dots else ""
+        with out.block(f"if packed_panel != panel_number{reused}:"):
+            out.line("packed_panel = panel_number")
+            if self.transposed:
+                columns = f"{self.stride(1, -1)}, {self.n} - column"
+                out.line(f"pack_transposed(right_start, {columns}, {self.k}, packed)")
+                return
+            with out.block(f"for i{spec.batch} in range({self.k}):"):
+                for v in range(spec.vectors):
+                    out.line(f"j = column + {v * self.lanes}")
+                    out.line(f"active = active{v}")
+                    place = f"i{spec.batch} * {self.panel} + {v * self.lanes}"
+                    out.line(f"store_{spec.dtype.name}(packed, {place}, {self.load_right()}, every)")
+
+    def widen_left(self) -> None:
+        """Convert a block of a 16-bit A: to [k][lanes] where its rows are adjacent, else to [rows][k]."""
+        out, spec, name = self.out, self.spec, self.left.dtype.name
+        if self.left.strides[-2] == 1:
+            out.line(f"active = mask({self.m} - row)")
+            with out.block(f"for step in range({self.k}):"):
+                out.line(f"wide = load_{name}(left_start, row + step * {self.stride(0, -1)}, active)")
+                out.line(f"store_float32(left, step * {self.lanes}, wide, every)")
+            return
+        with out.block(f"for line in range({spec.rows}):"):
+            out.line(f"i{spec.batch} = row + line if row + line < {self.m} else {self.m} - 1")
+            with out.block(f"for j in range(0, {self.k}, {self.lanes}):"):
+                out.line(f"active = mask({self.k} - j)")
+                out.line(f"store_float32(left, line * padded + j, {self.steps.load(0, None)}, every)")
+
+    def multiply(self) -> None:
+        """The register block: into the tile, or straight to where it belongs."""
+        out, spec = self.out, self.spec
+        out.line(f"row_end = row + {spec.rows} if row + {spec.rows} < end else end")
+        out.line(f"column_end = column + {self.panel} if column + {self.panel} < {self.n} else {self.n}")
+        out.line("target = tile")
+        out.line(f"target_stride = {self.panel}")
+        if self.direct:
+            operand = self.direct.operand
+            out.line(f"whole = row + {spec.rows} == row_end and column + {self.panel} == column_end")
+            with out.block("if whole:"):
+                out.line(f"i{spec.batch} = row")
+                out.line(f"target = p{operand} + ({self.steps.base(operand)} + column) * {self.size}")
+                out.line(f"target_stride = {self.stride(operand, -2)}")
+        if self.widened:
+            left = f"left, 0, {spec.rows - 1}"
+            stride, step = ("padded", "1") if self.contiguous else ("1", str(self.lanes))
+        else:
+            left = f"left_start, row, {self.m} - 1"
+            stride, step = self.stride(0, -2), self.stride(0, -1)
+        result = f"target, target_stride, {self.k}"
+        packed = f"block_packed({left}, {stride}, {step}, packed, 0, 0, {result})"
+        if not self.in_place and not self.dots:
+            out.line(packed)
+            return
+        with out.block("if reused:"):
+            out.line(packed)
+        with out.block("else:"):
+            right = f"{self.n} - column, {result}"
+            if self.dots:
+                out.line(f"block_dots({left}, {stride}, right_start, {self.stride(1, -1)}, {right})")
+            else:
+                lines = f"right_start, {self.stride(1, -2)}"
+                out.line(f"block_in_place({left}, {stride}, {step}, {lines}, {right})")
+
+    def epilogue(self) -> None:
+        """Each valid row of the tile through the spec's steps, a vector of columns at a time."""
+        out, spec, steps = self.out, self.spec, self.steps
+        row, tile = f"i{spec.batch}", len(spec.operands)
+        # The tile is addressed as if it were the whole product.
+        out.line(f"s{tile}_{spec.batch} = {self.panel}")
+        out.line(f"p{tile} = tile - (row * {self.panel} + column) * {self.size}")
+        levels = spec.epilogue.levels
+        varying = [s for s in spec.steps if not isinstance(s, Store) and levels[s.out] != KERNEL]
+        with out.block(f"for {row} in range(row, row_end):"):
+            for v in range(spec.vectors):
+                out.line(f"j = column + {v * self.lanes}")
+                # A masked load does not take what was just stored: it would wait for the cache.
+                out.line("active = every")
+                steps.compute(spec.epilogue.steps[0])
+                out.line(f"active = active{v}")
+                for step in varying:
+                    steps.compute(step)
+                for step in spec.steps:
+                    if isinstance(step, Store):
+                        out.line(steps.store(step.value, step.operand, step.index))

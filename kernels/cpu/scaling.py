@@ -1,0 +1,83 @@
+"""Float lanes taken apart and put together at the exponent: multiplication by powers of two, mantissas.
+
+The lanes may be float32 or float64. Knows AVX-512's instruction for scaling; other CPUs get two products.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from kernels.cpu.lanes import F32, I32, Lanes, joined
+from kernels.cpu.tables import FLOAT32, FLOAT64, Tables
+from kernels.cpu.target import features
+
+ROUNDER_BITS = 0x4338000000000000  # of FLOAT64.rounder
+
+
+def tables(x: Lanes) -> Tables:
+    """The constants for the type of `x`."""
+    return FLOAT32 if x.element == F32 else FLOAT64
+
+
+def rounded(x: Lanes) -> tuple[Lanes, Lanes]:
+    """(shifted, n): n is the integer nearest to x, for |x| < 2**22; `shifted` has it in its low bits."""
+    shifted = x + tables(x).rounder
+    return shifted, shifted - tables(x).rounder
+
+
+def power_of_two(shifted: Lanes) -> Lanes:
+    """2**n for `shifted` of n, where 2**n is a normal float."""
+    t = tables(shifted)
+    return ((shifted.bits() << t.places) + t.one).floats()
+
+
+def scaled(y: Lanes, shifted: Lanes) -> Lanes:
+    """y * 2**n for `shifted` of n; 2**n itself need not be a float."""
+    t = tables(y)
+    if "avx512f" in features() and y.count * y.element_bits % 512 == 0:
+        return _scaled_by_instruction(y, shifted - t.rounder)
+    n = shifted.bits()
+    half = n >> 1
+    # Two factors: neither 2**128 nor 2**-150 is a float32. Only the second product rounds.
+    first, second = (((part << t.places) + t.one).floats() for part in (half, n - half))
+    return y * first * second
+
+
+def _scaled_by_instruction(y: Lanes, n: Lanes) -> Lanes:
+    """VSCALEF: one instruction in place of eight for each register."""
+    builder = y.builder
+    count = 512 // y.element_bits
+    register, mask = ir.VectorType(y.element, count), ir.IntType(count)
+    name = f"llvm.x86.avx512.mask.scalef.{'ps' if y.element == F32 else 'pd'}.512"
+    kind = ir.FunctionType(register, [register, register, register, mask, I32])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    every, current_rounding = ir.Constant(mask, -1), ir.Constant(I32, 4)
+    parts = [
+        builder.call(function, [part, power, part, every, current_rounding])
+        for part, power in zip(y.split(count), n.split(count), strict=True)
+    ]
+    return y.like(joined(builder, parts))
+
+
+def as_float(n: Lanes) -> Lanes:
+    """Integers below 2**22 in size as floats of the same width."""
+    if n.element == I32:
+        return n.as_float()
+    # AVX2 has no conversion of 64-bit integers: put them into the low bits of `rounder` instead.
+    return (n + ROUNDER_BITS).floats() - FLOAT64.rounder
+
+
+def mantissa(x: Lanes) -> tuple[Lanes, Lanes]:
+    """(e as integers, m) with x = 2**e m and sqrt(1/2) <= m < sqrt(2), for positive normal x."""
+    t = tables(x)
+    bits = x.bits()
+    offset = bits - t.half_root
+    return offset >> t.places, (bits - (offset & (-1 << t.places))).floats()
+
+
+def any_mantissa(x: Lanes) -> tuple[Lanes, Lanes]:
+    """`mantissa` of positive finite x, with e as floats; subnormals are first multiplied up."""
+    t = tables(x)
+    small = x < t.smallest_normal
+    exponent, m = mantissa(small.select(x * 2.0**t.places, x))
+    return as_float(exponent) - small.select(x.full(t.places), 0.0), m

@@ -1,0 +1,247 @@
+"""Matrix-product kernels: every tail, stride pattern and storage type against the NumPy oracle."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import dtypes
+from kernels.cpu import engine, matmul
+from kernels.cpu.target import lanes
+from kernels.dtypes import DType
+from kernels.reference import run_matmul
+from kernels.spec import PRODUCT, Call, Literal, Load, MatmulSpec, Operand, Store
+
+LANES = lanes()
+SIZES = (0, 1, 3, 8, 17, 64, 100)
+ROW_MAJOR, TRANSPOSED, ANY = ("s", 1), (1, "s"), ("s", "s")
+
+
+@cache
+def kernel(spec: MatmulSpec) -> Any:
+    machine = engine.load("matmul", matmul.render(spec, LANES), "kernel", 5)
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5)(machine.address)
+
+
+def product(a: Any = ROW_MAJOR, b: Any = ROW_MAJOR, dtype: DType = dtypes.float32, **kept: Any) -> MatmulSpec:
+    """A spec that only stores the product; `stored` is the dtype of A, B and C in memory."""
+    batch, stored = kept.get("batch", 0), kept.get("stored", dtype)
+    operands = tuple(Operand(stored, ("s",) * batch + s) for s in (a, b, ROW_MAJOR))
+    steps = (Store(PRODUCT, 2),)
+    if stored is not dtype:
+        steps = (Call("rounded", "cast", (PRODUCT,), stored), Store("rounded", 2))
+    return MatmulSpec("product", batch, dtype, *kept.get("block", (4, 2)), operands, steps)
+
+
+def laid_out(random: np.random.Generator, shape: Sequence[int], strides: Any, dtype: DType) -> np.ndarray:
+    """A random array whose last two strides are as a spec says; a general one steps over elements."""
+    *batch, rows, columns = shape
+    if strides[-2:] == TRANSPOSED:
+        return random.normal(size=(*batch, columns, rows)).astype(dtype.numpy).swapaxes(-1, -2)
+    if strides[-2:] == ANY:
+        return random.normal(size=(*batch, 2 * rows, 3 * columns)).astype(dtype.numpy)[..., ::2, ::3]
+    return random.normal(size=shape).astype(dtype.numpy)
+
+
+def strides_of(array: np.ndarray) -> tuple[int, ...]:
+    return tuple(s // array.itemsize for s in array.strides)
+
+
+def run(spec: MatmulSpec, extents: Sequence[int], arrays: Sequence[np.ndarray], ranges: Any = None) -> None:
+    """Run the kernel of `spec` on arrays with the spec's axes, over whole or given ranges of units."""
+    table = np.zeros(spec.table_size, np.int64)
+    count = len(arrays)
+    table[:count] = [x.ctypes.data for x in arrays]
+    table[count : count + len(extents)] = extents
+    for (operand, axis), slot in spec.stride_slots.items():
+        table[slot] = strides_of(arrays[operand])[axis]
+    size = matmul.scratch_bytes(spec, extents, LANES)
+    scratch = np.full(size + 64, 0xFF, np.uint8)  # NaN in every float type: nothing may come from here
+    for start, stop in ranges or [(0, matmul.units(spec, extents, LANES))]:
+        kernel(spec)(table.ctypes.data, start, stop, 0, scratch.ctypes.data)
+    assert (scratch[size:] == 0xFF).all(), "the kernel wrote past its scratch memory"
+
+
+def expected(spec: MatmulSpec, extents: Sequence[int], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What the oracle makes of copies of the arrays."""
+    flat, views = [], []
+    for array in arrays:
+        span = 1 + sum((n - 1) * s for n, s in zip(array.shape, strides_of(array), strict=True) if n)
+        flat.append(np.zeros(span, array.dtype))
+        views.append(np.lib.stride_tricks.as_strided(flat[-1], array.shape, array.strides))
+        views[-1][...] = array
+    run_matmul(spec, extents, flat, [strides_of(x) for x in arrays])
+    return views
+
+
+def check(spec: MatmulSpec, extents: Sequence[int], arrays: Sequence[np.ndarray], ranges: Any = None) -> None:
+    want = expected(spec, extents, arrays)
+    run(spec, extents, arrays, ranges)
+    tolerance = {2: 1e-2, 4: 1e-5, 8: 1e-13}
+    for got, right in zip(arrays, want, strict=True):
+        bound = tolerance[got.itemsize] if got.dtype.itemsize in tolerance else 0
+        scale = 1 + np.sqrt(extents[spec.batch + 2])
+        got, right = got.astype(np.float64), right.astype(np.float64)
+        message = f"{spec}\nextents {extents}"
+        np.testing.assert_allclose(got, right, rtol=bound, atol=bound * scale, err_msg=message)
+
+
+def check_product(spec: MatmulSpec, m: int, n: int, k: int, seed: int = 0) -> None:
+    random = np.random.default_rng(seed)
+    a, b, c = spec.operands
+    arrays = [
+        laid_out(random, (m, k), a.strides, a.dtype),
+        laid_out(random, (k, n), b.strides, b.dtype),
+        np.full((m, n), np.nan, np.float64).astype(c.dtype.numpy),
+    ]
+    check(spec, (m, n, k), arrays)
+
+
+@pytest.mark.parametrize("b", [ROW_MAJOR, TRANSPOSED, ANY], ids=["rows", "transposed", "any"])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=["float32", "float64"])
+def test_every_tail(dtype: DType, b: Any) -> None:
+    spec = product(ROW_MAJOR, b, dtype)
+    for m, n, k in itertools.product(SIZES, SIZES, SIZES):
+        check_product(spec, m, n, k, seed=m + n + k)
+
+
+@pytest.mark.parametrize("stored", [dtypes.bfloat16, dtypes.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "a, b", [(ROW_MAJOR, TRANSPOSED), (TRANSPOSED, ROW_MAJOR), (ANY, ANY)], ids=["nt", "tn", "any"]
+)
+def test_half_storage(stored: DType, a: Any, b: Any) -> None:
+    spec = product(a, b, stored=stored)
+    for m, n, k in itertools.product((1, 17, 64), (3, 33, 64), (0, 1, 17, 64)):
+        check_product(spec, m, n, k)
+
+
+@pytest.mark.parametrize("a", [TRANSPOSED, ANY], ids=["transposed", "any"])
+def test_strides_of_the_left_operand(a: Any) -> None:
+    spec = product(a)
+    for m, n, k in itertools.product((1, 5, 64), (1, 33, 64), (0, 1, 17, 64)):
+        check_product(spec, m, n, k)
+
+
+def test_infinity_and_nan_stay_in_their_row_and_column() -> None:
+    """Padded rows and columns hold copies: they must not leak into what is stored."""
+    spec = product()
+    a, b, c = np.ones((17, 5), "f"), np.ones((5, 35), "f"), np.zeros((17, 35), "f")
+    a[16], b[:, 34] = np.inf, np.nan
+    check(spec, (17, 35, 5), [a, b, c])
+    assert np.isinf(c[16, :34]).all() and np.isnan(c[:, 34]).all() and np.isfinite(c[:16, :34]).all()
+
+
+@pytest.mark.parametrize("b", [ROW_MAJOR, TRANSPOSED], ids=["rows", "transposed"])
+def test_batches_broadcast(b: Any) -> None:
+    spec = product(b=b, batch=2)
+    random = np.random.default_rng(0)
+    for m, n, k in ((5, 40, 17), (64, 7, 8)):
+        a = np.broadcast_to(laid_out(random, (3, 1, m, k), ROW_MAJOR, dtypes.float32), (3, 4, m, k))
+        right = np.broadcast_to(laid_out(random, (1, 4, k, n), b, dtypes.float32), (3, 4, k, n))
+        check(spec, (3, 4, m, n, k), [a.view(), right.view(), np.zeros((3, 4, m, n), "f")])
+
+
+def test_operand_constant_over_a_batch() -> None:
+    """Strides known to be 0 when the kernel is built: one weight for a batch of inputs."""
+    operands = (
+        Operand(dtypes.float32, ("s", "s", 1)),
+        Operand(dtypes.float32, (0, 1, "s")),
+        Operand(dtypes.float32, ("s", "s", 1)),
+    )
+    spec = MatmulSpec("shared", 1, dtypes.float32, 4, 2, operands, (Store(PRODUCT, 2),))
+    random = np.random.default_rng(0)
+    weight = laid_out(random, (17, 40), TRANSPOSED, dtypes.float32)
+    a = random.normal(size=(3, 20, 17)).astype("f")
+    c = np.zeros((3, 20, 40), "f")
+    run(spec, (3, 20, 40, 17), [a, np.broadcast_to(weight, (3, 17, 40)), c])
+    np.testing.assert_allclose(c, a @ weight, rtol=1e-4, atol=1e-4)
+
+
+def epilogue_spec(block: tuple[int, int] = (4, 2)) -> MatmulSpec:
+    """relu(a @ b + bias), transposed; that less a number a row, added in place to an operand; its mask."""
+    f = dtypes.float32
+    operands = (
+        Operand(f, ROW_MAJOR),
+        Operand(f, ROW_MAJOR),
+        Operand(f, (0, 1)),  # bias
+        Operand(f, TRANSPOSED),
+        Operand(f, (1, 0)),  # one number a row
+        Operand(f, ROW_MAJOR),  # read and written
+        Operand(dtypes.bool_, ROW_MAJOR),
+    )
+    steps = (
+        Load("bias", 2),
+        Call("sum", "add", (PRODUCT, "bias"), f),
+        Literal("zero", 0.0, f),
+        Call("positive", "gt", ("sum", "zero"), dtypes.bool_),
+        Call("relu", "where", ("positive", "sum", "zero"), f),
+        Load("row", 4),
+        Load("old", 5),
+        Call("less", "sub", ("relu", "row"), f),
+        Call("new", "add", ("old", "less"), f),
+        Store("relu", 3),
+        Store("new", 5),
+        Store("positive", 6),
+    )
+    return MatmulSpec("epilogue", 0, f, *block, operands, steps)
+
+
+def test_epilogue_with_broadcast_operands_and_several_stores() -> None:
+    spec, random = epilogue_spec(), np.random.default_rng(0)
+    for m, n, k in itertools.product((1, 6, 40), (1, 16, 33, 70), (0, 5, 64)):
+        bias, row = random.normal(size=n).astype("f"), random.normal(size=m).astype("f")
+        arrays = [
+            random.normal(size=(m, k)).astype("f"),
+            random.normal(size=(k, n)).astype("f"),
+            np.broadcast_to(bias, (m, n)),
+            np.zeros((n, m), "f").T,
+            np.broadcast_to(row[:, None], (m, n)),
+            random.normal(size=(m, n)).astype("f"),
+            np.zeros((m, n), np.bool_),
+        ]
+        check(spec, (m, n, k), arrays)
+
+
+def test_division_into_units_changes_no_bit() -> None:
+    spec, random = product(b=TRANSPOSED), np.random.default_rng(0)
+    m, n, k = 300, 100, 70
+    a, b = random.normal(size=(m, k)).astype("f"), laid_out(random, (k, n), TRANSPOSED, dtypes.float32)
+    count = matmul.units(spec, (m, n, k), LANES)
+    whole, parts = np.zeros((m, n), "f"), np.full((m, n), np.nan, "f")
+    run(spec, (m, n, k), [a, b, whole])
+    run(spec, (m, n, k), [a, b, parts], [(0, 1), (1, 3), (5, count), (3, 3), (3, 5)])
+    np.testing.assert_array_equal(whole, parts)
+    np.testing.assert_allclose(whole, a @ b, rtol=1e-4, atol=1e-4)
+    other = np.zeros((m, n), "f")
+    run(product(b=TRANSPOSED, block=(5, 1)), (m, n, k), [a, b, other])
+    np.testing.assert_array_equal(whole, other)
+
+
+def test_a_range_writes_only_its_own_units() -> None:
+    spec = product()
+    m, n, k = 300, 100, 3
+    a, b, c = np.ones((m, k), "f"), np.ones((k, n), "f"), np.full((m, n), -1, "f")
+    run(spec, (m, n, k), [a, b, c], [(1, 2)])
+    assert 0 < (c == k).sum() < m * n and ((c == k) | (c == -1)).all()
+
+
+@pytest.mark.parametrize("lanes_", [8, 16])
+@pytest.mark.parametrize("float64", [False, True])
+def test_blocks_fit_the_registers(lanes_: int, float64: bool) -> None:
+    for m, n in itertools.product((1, 2, 5, 8, 10, 64, 1000), (1, 10, 16, 64, 100, 1000)):
+        rows, vectors = matmul.block(m, n, lanes_, float64)
+        assert 1 <= rows <= 8 and (rows * vectors + vectors) * (1 + float64) < (32 if lanes_ == 16 else 16)
+
+
+def test_blocks_waste_little() -> None:
+    assert matmul.block(64, 10, 16, False)[1] == 1
+    assert matmul.block(10, 64, 16, False)[0] == 5
+    for m, n in ((64, 64), (128, 512), (256, 1024)):
+        rows, vectors = matmul.block(m, n, 16, False)
+        assert m % rows == 0 and n % (16 * vectors) == 0 and rows * vectors >= 16
