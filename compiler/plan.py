@@ -97,8 +97,8 @@ class Planner:
         outputs = [self.output(v) for v in self.graph.outputs[: self.returned]]
         for number, value in self.request.writes:
             target = self.inputs[number]
-            if self.buffers.get(value) is not target:
-                base, source = self.place(value)
+            base, source = self.place(value)
+            if self.buffers[base] is not target:
                 node = self.graph.inputs[number]
                 self.kernels.append(copy_kernel(source, self.buffers[base], self.geometry[node], target))
         checks = [self.buffers[self.place(v)[0]] for v in self.request.checks]
@@ -268,13 +268,13 @@ class Planner:
         chosen: dict[Apply, Buffer] = {}
         self.extra: dict[Group, set[Group]] = {g: set() for g in groups}
         seen: set[Value] = set()
-        for number, value in self.request.writes:
-            source = self.graph.inputs[number]
+        for number, written in self.request.writes:
+            source, value = self.graph.inputs[number], _unshaped(written)
             group = of_node.get(value)
             if group is None or group.kind not in ("loop", "product") or not isinstance(value, Apply) or value in seen:
                 continue
             seen.add(value)
-            if value in self.graph.outputs[: self.returned] or value.type != source.type:
+            if {value, written} & set(self.graph.outputs[: self.returned]) or written.type != source.type:
                 continue
             if any(n.op in (indexing.take, indexing.gather) for n in group.nodes):
                 continue
@@ -298,13 +298,21 @@ class Planner:
     def reads_elsewhere(self, group: Group, source: Input, value: Apply) -> bool:
         """Whether the group reads the memory it is about to overwrite other than element by element."""
         inside = set(group.nodes)
-        direct = set(self.graph.users[source])
         for node in self.readers(source):
             if node not in inside:
                 continue
-            if node not in direct or node.op is contraction.matmul or node.shape != value.shape:
+            direct = all(_unshaped(x) is source for x in node.inputs if source in self.memory_of(x))
+            if not direct or node.op is contraction.matmul or node.shape != value.shape:
                 return True
         return False
+
+    def memory_of(self, value: Value) -> set[Value]:
+        """A value and everything it is a movement of."""
+        found = {value}
+        while isinstance(value, Apply) and isinstance(value.op, Movement):
+            value = value.inputs[0]
+            found.add(value)
+        return found
 
     def ordered(self, groups: Sequence[Group], targets: Mapping[Apply, Buffer]) -> list[Group]:
         """Groups in dependency order, those that overwrite an input after its readers."""
@@ -375,6 +383,13 @@ class Planner:
             offsets[b] = offset
             total = max(total, offset + size)
         return offsets, total
+
+
+def _unshaped(value: Value) -> Value:
+    """The value behind reshapes: the same elements in the same order."""
+    while isinstance(value, Apply) and value.op is movement.reshape:
+        value = value.inputs[0]
+    return value
 
 
 def _is_contiguous(geometry: Geometry) -> bool:

@@ -99,7 +99,27 @@ class Scheduler:
                 for user in self.graph.users[node]:
                     if self.try_epilogue(node, user):
                         break
+        self.join_scalars()
         return self.ordered()
+
+    def join_scalars(self) -> None:
+        """Values without axes share kernels even where no edge joins them: each kernel costs more than its work."""
+        depth: dict[Group, int] = {}
+        for group in self.ordered():
+            before = (self.group[x] for n in group.nodes for x in n.inputs if x in self.group)
+            depth[group] = 1 + max((depth[g] for g in before if g is not group), default=-1)
+        # Only groups that become ready together, so that none waits for another's inputs; those cannot form a cycle.
+        joined: dict[int, Group] = {}
+        for group, level in depth.items():
+            if group.kind != "loop" or math.prod(group.domain) != 1 or group.reductions:
+                continue
+            other = joined.get(level)
+            if other is not None and len(other.nodes) + len(group.nodes) <= MAX_NODES:
+                nodes = sorted([*other.nodes, *group.nodes], key=lambda n: n.serial)
+                merged = Group(nodes, (1,) * max(len(other.domain), len(group.domain)), "loop")
+                self.replace(other, group, merged)
+                group = merged
+            joined[level] = group
 
     def add(self, node: Apply) -> None:
         kind = "loop" if is_loop(node) else "product" if node.op is contraction.matmul else "single"

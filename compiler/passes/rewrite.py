@@ -8,35 +8,53 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler.ir import Apply, Graph, Value
+from compiler.where import made_at
 
 Rule = Callable[[Apply], Value | None]
+# Also given: whether another node than this one reads a value.
+SharingRule = Callable[[Apply, Callable[[Value], bool]], Value | None]
 
 
-def rewrite(graph: Graph, rules: tuple[Rule, ...]) -> Graph:
+def rewrite(graph: Graph, rules: tuple[Rule, ...], sharing_rules: tuple[SharingRule, ...] = ()) -> Graph:
     """Every node replaced by what the rules make of it, inputs first; the same graph when no rule applied."""
     new: dict[Value, Value] = {}
+    uses: dict[Value, int] = {}
+
+    def shared(value: Value) -> bool:
+        return uses.get(value, 1) > 1
+
+    def better(node: Apply) -> Value | None:
+        for rule in rules:
+            if (value := rule(node)) is not None:
+                return value
+        for sharing_rule in sharing_rules:
+            if (value := sharing_rule(node, shared)) is not None:
+                return value
+        return None
 
     def apply(node: Apply) -> Value:
         value: Value = node
-        while isinstance(value, Apply):
-            better = next((v for rule in rules if (v := rule(value)) is not None), None)
-            if better is None:
-                return value
-            value = better
+        with made_at(node.where):
+            while isinstance(value, Apply) and (next_value := better(value)) is not None:
+                value = next_value
         return value
 
     for node in graph.nodes:
-        new[node] = apply(node.with_inputs(tuple(new[x] for x in node.inputs))) if isinstance(node, Apply) else node
+        made = apply(node.with_inputs(tuple(new[x] for x in node.inputs))) if isinstance(node, Apply) else node
+        new[node] = made
+        uses[made] = uses.get(made, 0) + len(graph.users[node]) + graph.outputs.count(node)
     outputs = tuple(new[v] for v in graph.outputs)
     if all(x is y for x, y in zip(outputs, graph.outputs, strict=True)):
         return graph
     return Graph(graph.inputs, outputs)
 
 
-def fixpoint(graph: Graph, rules: tuple[Rule, ...], rounds: int = 32) -> Graph:
+def fixpoint(
+    graph: Graph, rules: tuple[Rule, ...], sharing_rules: tuple[SharingRule, ...] = (), rounds: int = 32
+) -> Graph:
     """`rewrite` until it returns the same graph. Raises AssertionError when rules undo each other."""
     for _ in range(rounds):
-        new = rewrite(graph, rules)
+        new = rewrite(graph, rules, sharing_rules)
         if new is graph:
             return graph
         graph = new

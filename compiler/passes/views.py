@@ -5,8 +5,10 @@ Dropped axes of size 1 travel the other way, down to the outputs, so that the no
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from compiler.ir import Apply, Graph, Value
-from compiler.ops import movement
+from compiler.ops import contraction, movement
 from compiler.ops.op import Elementwise, Movement, Reduction, broadcast_shapes
 from compiler.passes.rewrite import fixpoint
 from compiler.passes.simplify import RULES
@@ -27,6 +29,24 @@ def implicit_expand(node: Apply) -> Value | None:
             if broadcast_shapes(*(v.shape for v in shorter)) == node.shape:
                 inputs = shorter
     return None if all(x is y for x, y in zip(inputs, node.inputs, strict=True)) else node.with_inputs(tuple(inputs))
+
+
+def sink_expand(node: Apply) -> Value | None:
+    """op(expand(x), y) -> expand(op(x, y)), where nothing else gives the shape; unsqueeze(expand(x)) -> expand(unsqueeze(x))"""
+    if isinstance(node.op, Elementwise):
+        narrow = [x.inputs[0] if isinstance(x, Apply) and x.op is movement.expand else x for x in node.inputs]
+        if all(x is y for x, y in zip(narrow, node.inputs, strict=True)):
+            return None
+        return movement.expand.trace(node.op.trace(*narrow, **node.attrs), shape=node.shape)
+    x = node.inputs[0] if node.inputs else None
+    if node.op is not movement.reshape or not isinstance(x, Apply) or x.op is not movement.expand:
+        return None
+    if [s for s in x.shape if s != 1] != [s for s in node.shape if s != 1] or 0 in node.shape:
+        return None
+    source = (1,) * (x.ndim - x.inputs[0].ndim) + x.inputs[0].shape
+    sizes = iter([size for size, full in zip(source, x.shape, strict=True) if full != 1])
+    narrow_shape = tuple(1 if size == 1 else next(sizes) for size in node.shape)
+    return movement.expand.trace(movement.reshape.trace(x.inputs[0], shape=narrow_shape), shape=node.shape)
 
 
 def is_squeeze(node: Value) -> bool:
@@ -84,29 +104,36 @@ def squeeze_last(node: Apply) -> Value | None:
     return movement.reshape.trace(wide, shape=node.shape)
 
 
+def up(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
+    """view(op(x, y)) -> op(view(x), view(y))"""
+    if not isinstance(node.op, Movement) or node.op is movement.expand or is_squeeze(node):
+        return None
+    x = node.inputs[0]
+    if not isinstance(x, Apply) or not isinstance(x.op, Elementwise) or x.ndim == 0:
+        return None
+    if shared(x) and not _is_small(x):
+        return None
+    if all(v.ndim == 0 for v in x.inputs) or not all(_viewable(node, v, x.shape) for v in x.inputs):
+        return None
+    operands = [_expanded(v, x.shape) for v in x.inputs]
+    return x.op.trace(*(v if v.ndim == 0 else node.op.trace(v, **node.attrs) for v in operands), **x.attrs)
+
+
+def transposed_product(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
+    """swap_last(matmul(a, b)) -> matmul(swap_last(b), swap_last(a))"""
+    product = node.inputs[0] if node.inputs else None
+    if node.op is not movement.permute or not isinstance(product, Apply) or product.op is not contraction.matmul:
+        return None
+    n = node.ndim
+    if shared(product) or node.attrs["axes"] != (*range(n - 2), n - 1, n - 2):
+        return None
+    a, b = product.inputs
+    return contraction.matmul.trace(movement.swap_last(b), movement.swap_last(a))
+
+
 def hoist_views(graph: Graph) -> Graph:
     """Move views to the memory they re-address. Valid graph in, valid graph out; values unchanged."""
-    users = graph.users
-    outputs = set(graph.outputs)
-
-    def up(node: Apply) -> Value | None:
-        """view(op(x, y)) -> op(view(x), view(y))"""
-        if not isinstance(node.op, Movement) or is_squeeze(node):
-            return None
-        x = node.inputs[0]
-        if not isinstance(x, Apply) or not isinstance(x.op, Elementwise):
-            return None
-        shared = len(users.get(x, ())) > 1 or x in outputs
-        if x.ndim == 0 or (shared and (x.op.expensive or not _is_small(x))):
-            return None
-        if all(v.ndim == 0 for v in x.inputs) or not all(_viewable(node, v, x.shape) for v in x.inputs):
-            return None
-        if node.op is movement.expand:
-            return x.op.trace(*(_expanded(v, node.shape) for v in x.inputs), **x.attrs)
-        operands = [_expanded(v, x.shape) for v in x.inputs]
-        return x.op.trace(*(v if v.ndim == 0 else node.op.trace(v, **node.attrs) for v in operands), **x.attrs)
-
-    return fixpoint(graph, (up, implicit_expand, squeeze_last, *RULES))
+    return fixpoint(graph, (implicit_expand, sink_expand, squeeze_last, *RULES), (up, transposed_product))
 
 
 def _expanded(x: Value, shape: tuple[int, ...]) -> Value:
@@ -123,14 +150,15 @@ def _viewable(view: Apply, x: Value, shape: tuple[int, ...]) -> bool:
 
 
 def _is_small(node: Value) -> bool:
-    """Whether the tree of elementwise ops above a value has at most `_AGAIN` nodes, none of them expensive."""
+    """Whether a value is at most `_AGAIN` cheap elementwise ops away from memory that exists anyway."""
     count, stack = 0, [node]
     while stack:
         x = stack.pop()
-        if isinstance(x, Apply) and isinstance(x.op, Elementwise):
+        while isinstance(x, Apply) and isinstance(x.op, Movement):
+            x = x.inputs[0]
+        if isinstance(x, Apply) and x.inputs:
             count += 1
-            if count > _AGAIN or x.op.expensive:
+            if count > _AGAIN or not isinstance(x.op, Elementwise) or x.op.expensive:
                 return False
             stack += x.inputs
     return True
-

@@ -323,7 +323,9 @@ class Variant:
                 leaves[p]._storage.version += count
             for slot in self.gradients:
                 slot.set(leaves, outputs, made)
-            self.seen_gradients = structure.gradients
+            # Its own assignments are no news to a program that reads no gradient; one that does must look again.
+            if not self.gradients_read:
+                self.seen_gradients = structure.gradients
             return self._results(leaves, outputs, made)
 
     def _results(self, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> Any:
