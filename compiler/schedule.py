@@ -126,6 +126,7 @@ class Scheduler:
         group = Group([node], domain_of(node), kind)
         if isinstance(node.op, Reduction):
             group.reductions.add(reduced_axes(node, group.domain))
+            group.inner = _inner_axes(group.domain, group.reductions, set())
         self.group[node] = group
         self.groups[group] = None
 

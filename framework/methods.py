@@ -22,7 +22,7 @@ from framework import (
     random,
 )
 from framework import views as v
-from framework.promotion import as_operand
+from framework.promotion import OPERANDS, as_operand
 from framework.tensor import Tensor
 from kernels import dtypes
 
@@ -59,7 +59,7 @@ def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
     """A binary operator: NotImplemented for what is no operand, so that Python asks the other side."""
 
     def operator(self: Tensor, other: Any) -> Any:
-        if not isinstance(other, Tensor | int | float):
+        if not isinstance(other, OPERANDS):
             try:
                 other = as_operand(other)
             except TypeError:
@@ -73,10 +73,11 @@ def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
     def operator(self: Tensor, other: Any) -> Any:
-        try:
-            other = as_operand(other)
-        except TypeError:
-            return NotImplemented
+        if not isinstance(other, OPERANDS):
+            try:
+                other = as_operand(other)
+            except TypeError:
+                return NotImplemented
         return function(other, self)
 
     operator.__name__ = f"reflected_{function.__name__}"
@@ -120,7 +121,7 @@ def _iterate(self: Tensor) -> Iterator[Tensor]:
 
 
 def _contains(self: Tensor, element: Any) -> bool:
-    if not isinstance(element, Tensor | int | float):
+    if not isinstance(element, OPERANDS):
         raise RuntimeError(
             "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
             f"{type(element).__name__}."

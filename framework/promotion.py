@@ -17,6 +17,8 @@ from kernels import dtypes
 from kernels.dtypes import BOOL, FLOATING, INTEGER, DType
 
 Number = bool | int | float
+# As a tuple: a union type would be built anew by each isinstance that names one.
+OPERANDS = (Tensor, int, float)
 
 
 def promote_types(a: DType, b: DType) -> DType:
@@ -86,7 +88,7 @@ def convert(t: Tensor, dtype: DType) -> Tensor:
 
 def as_operand(x: Any) -> Any:
     """A Tensor or Python number of what a user passed. Raises TypeError for anything else."""
-    if isinstance(x, Tensor | bool | int | float):
+    if isinstance(x, OPERANDS):
         return x
     if isinstance(x, np.generic):
         return x.item()
@@ -99,18 +101,20 @@ def as_operand(x: Any) -> Any:
 
 def promoted(*operands: Any) -> tuple[Any, ...]:
     """Operands ready for a primitive op: tensors of one dtype, and numbers, which take that dtype."""
-    first = operands[0]
-    if isinstance(first, Tensor):
-        # The usual cases: tensors of one dtype, or floats among floating tensors.
-        dtype = first.dtype
-        for x in operands:
-            kind = type(x)
-            if kind is float or kind is int:
-                if dtype.category != FLOATING:
-                    break
-            elif not isinstance(x, Tensor) or x.dtype is not dtype:
-                break
+    # The usual cases: tensors of one dtype, and numbers of no higher category.
+    dtype, least = None, BOOL
+    for x in operands:
+        kind = type(x)
+        if kind is float:
+            least = FLOATING
+        elif kind is int:
+            least = max(least, INTEGER)
+        elif not isinstance(x, Tensor) or (dtype is not None and x.dtype is not dtype):
+            break
         else:
+            dtype = x.dtype
+    else:
+        if dtype is not None and dtype.category >= least:
             return operands
     operands = tuple(as_operand(x) for x in operands)
     dtype = result_type(*operands)
@@ -141,6 +145,7 @@ __all__ = [
     "BOOL",
     "FLOATING",
     "INTEGER",
+    "OPERANDS",
     "Number",
     "as_operand",
     "can_cast",

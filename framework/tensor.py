@@ -41,13 +41,37 @@ Step = tuple[Movement, Mapping[str, Any]]
 TRACKED, DETACHED, MADE_WITHOUT_GRAD = 0, 1, 2
 
 
-class Storage:
-    """Memory of a tensor and its views: the count of writes to it."""
+class Clock:
+    """Counts the runs of a program for everything it writes at once; `left` when a storage went to another clock."""
 
-    __slots__ = ("__weakref__", "version")
+    __slots__ = ("left", "time")
 
     def __init__(self) -> None:
-        self.version = 0
+        self.time = 0
+        self.left = False
+
+
+_STOPPED = Clock()
+
+
+class Storage:
+    """Memory of a tensor and its views: the count of writes to it, its own and those of the program that updates it."""
+
+    # Class attributes: running an __init__ would double the time to make one.
+    writes: int = 0
+    clock: Clock = _STOPPED
+
+    @property
+    def version(self) -> int:
+        """Grows with every write."""
+        return self.writes + self.clock.time
+
+    def follow(self, clock: Clock) -> None:
+        """Let `clock` count from now on: a program of 600 tensors then counts once a run, not 600 times."""
+        if self.clock is not clock:
+            self.writes += self.clock.time - clock.time
+            self.clock.left = True
+            self.clock = clock
 
 
 class Tensor:
@@ -392,6 +416,7 @@ class Tensor:
 
 
 _DTYPES = {d.numpy: d for d in dtypes.DTYPES.values()}
+_new = object.__new__
 
 
 def payload(t: Tensor) -> Any:
@@ -405,7 +430,7 @@ def wrap(data: Any) -> Tensor:
     tracer = ambient.tracer
     if tracer is not None:
         return tracer.wrap(data)
-    t = object.__new__(Tensor)
+    t = _new(Tensor)
     t._data = data
     t._storage = Storage()
     return t
@@ -434,7 +459,7 @@ def write(t: Tensor, data: Any) -> None:
     target = t._data
     assert target is not None, "a tensor outside a capture has memory"
     np.copyto(target, data, casting="unsafe")
-    t._storage.version += 1
+    t._storage.writes += 1
 
 
 def set_grad(t: Tensor, gradient: Tensor | None) -> None:
@@ -475,18 +500,13 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tenso
     """Run `op` on tensors, arrays and Python numbers; a view keeps its base, and the gradient is recorded."""
     tracer = ambient.tracer
     if tracer is None:
-        arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
-        if op.check is not None:
-            data = op.compute(*arrays, **attrs)
-        else:
-            try:
-                data = ambient.quiet.run(op.eager, *arrays, **attrs)
-            except (ValueError, TypeError):
-                op.compute(*arrays, **attrs)  # Fails again, and says in our words what NumPy rejected.
-                raise
+        out = _new(Tensor)
+        out._data = op.compute(*[x._data if isinstance(x, Tensor) else x for x in inputs], **attrs)
+        out._storage = Storage()
     else:
-        data = op.trace(*(tracer.read(x) if isinstance(x, Tensor) else x for x in inputs), **attrs)
-    out = wrap(data)
+        out = tracer.wrap(
+            op.trace(*[tracer.read(x) if isinstance(x, Tensor) else x for x in inputs], **attrs)
+        )
     if isinstance(op, Movement):
         _link_view(out, inputs[0], op, attrs)
     if ambient.grad_enabled:
@@ -536,22 +556,35 @@ def op_node(
 ) -> OpNode:
     """The node of one application, saving exactly what the gradient rules read."""
     levels = saved_levels(op, positions, len(inputs))
-    # A rule may meet a number without the tensor that gave it its dtype.
-    if any(not isinstance(x, Tensor) for x in inputs):
-        inputs = op.typed(inputs)
+    shapes = tuple([_shape(inputs[i]) for i in positions])
+    for x in inputs:
+        # A rule may meet a number without the tensor that gave it its dtype.
+        if not isinstance(x, Tensor):
+            inputs = op.typed(inputs)
+            break
     saved = [_saved(out, levels[0], is_output=True)]
     saved += [_saved(x, level) for x, level in zip(inputs, levels[1:], strict=True)]
-    return OpNode(op, attrs, edges, positions, saved, tuple(tuple(inputs[i].shape) for i in positions))
+    return OpNode(op, attrs, edges, positions, saved, shapes)
+
+
+def _shape(t: Tensor) -> tuple[int, ...]:
+    """The shape as a plain tuple, which costs nothing."""
+    data = t._data
+    return tuple(payload(t).shape) if data is None else data.shape
 
 
 def _saved(x: Any, level: int, is_output: bool = False) -> Any:
     if not isinstance(x, Tensor):
         return x
-    if level == VALUE:
+    if level == UNUSED:
+        return None
+    if level == TYPE_ONLY:
+        return TypeOnly(_shape(x), x.dtype)
+    assert level == VALUE, f"unknown level {level}"
+    if ambient.tracer is None:
         # An output is not kept itself: its node would keep it, and it its node.
-        return Saved(payload(x), x._storage, x._version, None if is_output and ambient.tracer is None else x)
-    assert level in (UNUSED, TYPE_ONLY), f"unknown level {level}"
-    return TypeOnly(tuple(x.shape), x.dtype) if level == TYPE_ONLY else None
+        return Saved(x._data, x._storage, x._storage.version, None if is_output else x)
+    return Saved(payload(x), x._storage, x._version, x)
 
 
 def edge_of(t: Tensor) -> Edge | None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels import dtypes
 from kernels.scalar import NumpyScalars
-from kernels.spec import COMBINE, Call, Index, Literal, Load, LoopSpec, MatmulSpec, Reduce, Store
+from kernels.spec import COMBINE, Call, Index, Literal, Load, LoopSpec, MatmulSpec, Reduce, Store, identity
 
 _UFUNC = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -40,24 +41,27 @@ def run(
         for step in spec.steps:
             match step:
                 case Load(out, operand, index):
-                    values[out] = arrays[operand][address(operand, index)]
+                    values[out] = _held(arrays[operand][address(operand, index)])
                 case Literal(out, value, dtype):
-                    values[out] = np.asarray(value).astype(dtype.numpy)
+                    values[out] = _held(np.asarray(value).astype(dtype.numpy))
                 case Index(out, operand):
                     values[out] = arrays[operand].reshape(-1)[0] + places[operand]
                 case Call(out, function, inputs, dtype):
                     operands = [values[x] for x in inputs]
-                    call = getattr(k, function)
-                    values[out] = call(*operands, dtype) if function == "cast" else np.asarray(call(*operands), dtype.numpy)
+                    if function == "cast":
+                        values[out] = _held(k.cast(*operands, dtype))
+                    else:
+                        values[out] = np.asarray(getattr(k, function)(*operands), dtype.arithmetic.numpy)
                 case Reduce(out, value, combine, dtype, outer, operand):
                     full = np.broadcast_to(values[value], _full(extents, spec, outer, values[value]))
                     axes = tuple(range(spec.rows)) if outer else inner_axes
                     wide = full.astype(np.float64) if dtype.is_floating_point and combine == "add" else full
-                    result = _UFUNC[combine].reduce(wide, axis=axes, keepdims=True).astype(dtype.numpy)
+                    initial = identity(combine, dtype)
+                    result = _UFUNC[combine].reduce(wide, axis=axes, keepdims=True, initial=initial).astype(dtype.numpy)
                     if outer:
                         arrays[operand][places[operand][(slice(0, 1),) * spec.rows]] = result
                     else:
-                        values[out] = result
+                        values[out] = _held(result)
                 case Store(value, operand, index):
                     place = np.asarray(address(operand, index))
                     shape = np.broadcast_shapes(place.shape, np.shape(values[value]))
@@ -80,6 +84,11 @@ def run_matmul(
     shape = (*batch, m, n)
     contiguous = [int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     run(spec.epilogue, shape, [*arrays, product.reshape(-1)], [*strides, contiguous])
+
+
+def _held(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A value as kernels hold it: a 16-bit float in float32, to be rounded again when it is stored."""
+    return x.astype(dtypes.of_numpy(x.dtype).arithmetic.numpy, copy=False)
 
 
 def _full(extents: tuple[int, ...], spec: LoopSpec, outer: bool, value: Any) -> tuple[int, ...]:

@@ -18,6 +18,10 @@ from kernels.dtypes import DType
 from kernels.philox import random_bits
 
 T = TypeVar("T")
+# Functions worth keeping in memory rather than computing again: some ten instructions and more.
+EXPENSIVE = frozenset(
+    "exp expm1 log log1p sin cos tanh erf sigmoid pow fmod floor_div remainder random_bits".split()
+)
 
 
 class Scalars(Protocol[T]):
@@ -178,6 +182,7 @@ class NumpyScalars:
 
     @staticmethod
     def shift_right(x: Any, y: Any) -> Any:
-        bits = 8 * np.asarray(x).itemsize
-        # PyTorch fills with the sign for any amount outside the width: -1 >> 70 is -1.
-        return np.right_shift(x, np.where((y >= 0) & (y < bits), y, bits - 1)).astype(np.result_type(x, y))
+        bits, kind = 8 * np.asarray(x).itemsize, np.result_type(x, y)
+        inside = (y >= 0) & (y < bits)
+        # PyTorch fills with the sign for any amount outside the width: -1 >> 70 is -1, and 255 >> 8 is 0.
+        return np.where(inside | (kind.kind == "i"), np.right_shift(x, np.where(inside, y, bits - 1)), 0).astype(kind)

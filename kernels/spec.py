@@ -7,11 +7,14 @@ every shape of the same structure. Knows nothing of graphs or of any back end's 
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from kernels import dtypes
 from kernels.dtypes import DType
 from kernels.errors import SpecError
+from kernels.scalar import EXPENSIVE as EXPENSIVE
 
 # Levels: where in the nest a value lives.
 KERNEL, ROW, ELEMENT = 0, 1, 2
@@ -89,11 +92,21 @@ class Store:
 
 
 Step = Load | Literal | Index | Call | Reduce | Store
-# Functions worth keeping in memory rather than computing again: some ten instructions and more.
-EXPENSIVE = frozenset(
-    "exp expm1 log log1p sin cos tanh erf sigmoid pow fmod floor_div remainder random_bits".split()
-)
 COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
+
+
+def identity(combine: str, dtype: DType) -> float | int:
+    """What a reduction of no elements gives: nothing changes when it is combined with it."""
+    if combine in ("add", "mul"):
+        number = float(combine == "mul")
+        return number if dtype.is_floating_point else int(number)
+    if dtype.is_floating_point:
+        return -math.inf if combine == "max" else math.inf
+    if dtype is dtypes.bool_:
+        return int(combine == "min")
+    bits = 8 * dtype.itemsize
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if dtype.is_signed else (0, 2**bits - 1)
+    return low if combine == "max" else high
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,15 @@ def picked(node: Apply) -> Value | None:
     return reduction.sum.trace(compare.where.trace(compare.eq.trace(position, index), x, 0), axes=(axis,))
 
 
+def wide_scatter(node: Apply) -> Value | None:
+    """scatter(16-bit x) -> cast(scatter(cast(x))): sums in float32, rounded once"""
+    if node.op not in (indexing.scatter_add, indexing.take_add) or node.dtype.compute is None:
+        return None
+    x, index, source = node.inputs
+    wide = [compare.cast.trace(v, dtype=node.dtype.compute) for v in (x, source)]
+    return compare.cast.trace(node.op.trace(wide[0], index, wide[1], **node.attrs), dtype=node.dtype)
+
+
 def decompose(graph: Graph) -> Graph:
     """Replace every op that names a decomposition."""
-    return fixpoint(graph, (decomposed, picked))
+    return fixpoint(graph, (decomposed, picked, wide_scatter))

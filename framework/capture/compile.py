@@ -165,7 +165,7 @@ class CompiledFunction:
 
     def explain(self) -> Explanation:
         """What became of this function: printable, with the facts as attributes."""
-        return Explanation(self.__name__, list(self.history), [e.eager for e in self.entries.values() if e.eager])
+        return Explanation(getattr(self.function, "__name__", type(self.function).__name__), list(self.history), [e.eager for e in self.entries.values() if e.eager])
 
     def __repr__(self) -> str:
         return f"<compiled {self.function!r}: {len(self.variants)} variants>"
@@ -173,35 +173,34 @@ class CompiledFunction:
 
 def call_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
     """What kind of call this is, as a hashable key, and the leaves of its arguments."""
-    leaves: list[Any] = []
+    leaves: list[Any] = list(args)
     shape: Any = len(args)
-    for x in args:
-        if type(x) is Tensor:
-            leaves.append(x)
-        else:
-            leaves = []
-            shape = flatten((args, kwargs), leaves)
-            break
-    else:
-        if kwargs:
-            leaves = []
-            shape = flatten((args, kwargs), leaves)
-    kinds = tuple([_leaf_key(x) for x in leaves])
+    kinds: list[Any] = []
+    if not kwargs:
+        for x in args:
+            # Tensors without history, the common case, inline.
+            if type(x) is not Tensor or x._node is not None or x._base is not None:
+                break
+            data: Any = x._data
+            kinds.append((data.shape, data.dtype.char, data.strides, x._requires_grad))
+    if len(kinds) < len(args) or kwargs:
+        leaves = []
+        shape = flatten((args, kwargs), leaves)
+        kinds = [_leaf_key(x) for x in leaves]
     pattern: Any = None
     if len(leaves) > 1:
         ids = [id(x) for x in leaves if isinstance(x, Tensor)]
         if len(set(ids)) < len(ids):
             pattern = tuple(ids.index(i) for i in ids)
-    return (shape, kinds, pattern, ambient.grad_enabled, ambient.default_dtype), leaves
+    return (shape, tuple(kinds), pattern, ambient.grad_enabled, ambient.default_dtype), leaves
 
 
 def _leaf_key(x: Any) -> Any:
     if isinstance(x, Tensor):
         data = x._data
         assert data is not None, "a tensor of a finished capture has no memory"
-        history = x._node is not None or x._base is not None
-        # A non-leaf argument has history outside the program; `requires_grad` of a view asks its base.
-        return data.shape, data.dtype.num, data.strides, x.requires_grad if history else x._requires_grad, x._node is None
+        # A non-leaf argument has history outside the program.
+        return data.shape, data.dtype.char, data.strides, x.requires_grad, type(x), x._node is None
     if isinstance(x, SIMPLE):
         return type(x), repr(x) if isinstance(x, float | complex) else x
     return type(x), Identity(x)

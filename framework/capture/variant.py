@@ -21,12 +21,13 @@ from compiler.ops.movement import reshape
 from compiler.ops.reduction import any as any_
 from compiler.plan import Request
 from compiler.program import Executable
+from framework.capture.backward import CompiledBackward, record_backward
 from framework.capture.guards import Guard
 from framework.capture.tracer import Chain, Source, Tracer, checks_of
 from framework.capture.tree import map_leaves
 from framework.graph import Node, OpNode, raise_freed
 from framework.state import ambient, no_grad, structure
-from framework.tensor import Storage, Tensor, apply_op, geometry
+from framework.tensor import Clock, Storage, Tensor, apply_op, geometry
 
 Array = np.ndarray[Any, Any]
 
@@ -47,7 +48,9 @@ class Result:
     number: int
     chain: Chain
     requires_grad: bool
-    label: str | None
+    # Name of a history that the call has used up; position among the results that can still be differentiated.
+    freed: str = ""
+    root: int = -1
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,10 @@ class GradientSlot:
         data = g._data  # type: ignore[union-attr]
         return sys.getrefcount(g), sys.getrefcount(data)
 
-    def free_again(self, leaves: Sequence[Any]) -> Tensor | None:
-        """The last gradient, if it is still the leaf's and only the leaf's."""
+    def is_free_again(self, leaves: Sequence[Any]) -> bool:
+        """Whether the last gradient is still the leaf's, and nobody else's."""
         leaf = leaves[self.position] if self.leaf is None else self.leaf
-        return self.last if leaf._grad is self.last and self.references() == _ALONE else None
+        return self.last is not None and leaf._grad is self.last and self.references() == _ALONE
 
     def set(self, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> None:
         """Give the leaf its gradient; `made` collects tensors by output number."""
@@ -92,7 +95,6 @@ class GradientSlot:
             g = made[self.number]
             if g is None:
                 g = made[self.number] = fill(object.__new__(Tensor), outputs[self.number])
-            g._storage.version += 1
             self.last = g if self.reusable else None
         if leaf._grad is not g:
             leaf._grad = g
@@ -133,9 +135,15 @@ class Variant:
         _require_apart(self.sources)
         self.values: list[Value] = []
         self.numbers: dict[int, int] = {}
+        self.roots: list[Tensor] = []
         self.result = map_leaves(lambda x: self._plan_result(x, tracer, position), result)
         returned = set(self.numbers.values())
         self.gradients = self._plan_gradients(tracer, position, returned)
+        self.root_kinds = [(tuple(r.shape), r.dtype.numpy) for r in self.roots]
+        self.backward = record_backward(self.roots, self.sources, tracer) if self.roots else None
+        if self.backward is not None:
+            self.first_kept = len(self.values)
+            self.values += self.backward.kept
         self.scalars = [s.read for s in tracer.scalars]
         self.draws = [(d.generator, d.count) for d in tracer.draws.values()]
         inputs = [s.input for s in self.sources if s.input is not None] + [s.input for s in tracer.scalars]
@@ -153,10 +161,15 @@ class Variant:
         ]
         self.gradients_read = [(leaf, g is None) for leaf, g in tracer.gradients_read.values()]
         self.written_arguments = [(position[id(s.owner)], s.writes) for _, s in written if id(s.owner) in position]
-        self.written_held = [(i, s.writes) for i, s in written if id(s.owner) not in position]
+        self.written_held = [i for i, s in written if id(s.owner) not in position]
+        self.clock = Clock()
         self.kinds = [_kind(s.owner) for s in self.sources]
         self.current: list[Tensor] = [s.owner for s in self.sources]
         self._bind_scalars()
+        slots = {slot.number: slot for slot in self.gradients if slot.reusable and slot.number >= 0}
+        self.output_plan = [
+            (slots.get(number), shape, dtype) for number, (shape, dtype) in enumerate(self.executable.output_types)
+        ]
         self.seen = self.seen_gradients = -1
 
     # Building -------------------------------------------------------------------------------------------------------
@@ -178,15 +191,14 @@ class Variant:
             if chain and ambient.grad_enabled and x.requires_grad:
                 raise TraceError("a view of a tensor that requires grad is returned: return it outside @compile")
             return Given(where, None if where >= 0 else owner, chain)
-        label = None
-        if x.requires_grad:
-            if x._node is None:
-                label = ""
-            elif not _is_freed(x._node):
-                raise TraceError("a result is differentiated outside the call: call backward() inside, or return it detached")
+        freed, root = "", -1
+        if x.requires_grad and x._node is not None:
+            if _is_freed(x._node):
+                freed = x._node.name()
             else:
-                label = x._node.name()
-        return Result(self._output(source), chain, x.requires_grad, label)
+                root = len(self.roots)
+                self.roots.append(x)
+        return Result(self._output(source), chain, x.requires_grad, freed, root)
 
     def _plan_gradients(self, tracer: Tracer, position: dict[int, int], returned: set[int]) -> list[GradientSlot]:
         planned = []
@@ -232,7 +244,7 @@ class Variant:
 
     def holds(self) -> bool:
         """Whether the program still means what the function means."""
-        if structure.version != self.seen or structure.gradients != self.seen_gradients:
+        if structure.version != self.seen or structure.gradients != self.seen_gradients or self.clock.left:
             if self.recheck() is not None:
                 return False
         return self.first_change() is None
@@ -271,8 +283,13 @@ class Variant:
             assert tensor is not None and tensor._data is not None, "held tensors have memory"
             self.current[i] = tensor
             self.executable.bind(i, tensor._data)
-        self.written_storages = [(self.current[i]._storage, n) for i, n in self.written_held]
-        self.written_memory = [self.current[i]._data for i, _ in self.written_held]
+        storages = [self.current[i]._storage for i in self.written_held]
+        self.written_ids = {id(storage) for storage in storages}
+        for storage in storages:
+            storage.follow(self.clock)
+        self.clock.left = False
+        self.written_memory = [self.current[i]._data for i in self.written_held]
+        self.written_alone = all(w.base is None for w in self.written_memory)  # type: ignore[union-attr]
         self.seen, self.seen_gradients = structure.version, structure.gradients
         return None
 
@@ -280,19 +297,24 @@ class Variant:
         """Whether an argument shares memory with what the program writes, or a written argument with another."""
         if not self.written_held and not self.written_arguments:
             return False
-        written = {p for p, _ in self.written_arguments}
-        arrays = [(p, leaves[p]._data) for _, p in self.arguments]
-        for p, array in arrays:
-            storage = leaves[p]._storage
-            if any(storage is s for s, _ in self.written_storages):
+        for _, p in self.arguments:
+            leaf = leaves[p]
+            array = leaf._data
+            if id(leaf._storage) in self.written_ids:
                 return True
             # Memory that nobody else can know of is its array's own, and no written array is a view.
-            alone = array.base is None and all(w.base is None for w in self.written_memory)  # type: ignore[union-attr]
-            if not alone and any(np.may_share_memory(array, w) for w in self.written_memory):
-                return True
-            if any((p in written or q in written) and np.may_share_memory(array, b) for q, b in arrays if q > p):
-                return True
-        return False
+            if not (self.written_alone and array.base is None):
+                if any(np.may_share_memory(array, w) for w in self.written_memory):
+                    return True
+        if not self.written_arguments:
+            return False
+        written = {p for p, _ in self.written_arguments}
+        arrays = [(p, leaves[p]._data) for _, p in self.arguments]
+        return any(
+            (p in written or q in written) and np.may_share_memory(a, b)
+            for i, (p, a) in enumerate(arrays)
+            for q, b in arrays[i + 1 :]
+        )
 
     # Running --------------------------------------------------------------------------------------------------------
 
@@ -305,48 +327,65 @@ class Variant:
             for k, (generator, _) in enumerate(self.draws):
                 self.draw_memory[2 * k], self.draw_memory[2 * k + 1] = generator.seed_value, generator.offset
             made: list[Tensor | None] = [None] * len(self.values)
-            for slot in self.gradients:
-                if slot.reusable and slot.last is not None:
-                    made[slot.number] = slot.free_again(leaves)
-            outputs = [
-                np.empty(shape, dtype) if g is None else g._data
-                for g, (shape, dtype) in zip(made, self.executable.output_types, strict=True)
-            ]
+            outputs = []
+            for number, (slot, shape, dtype) in enumerate(self.output_plan):
+                if slot is not None and slot.is_free_again(leaves):
+                    made[number] = slot.last
+                    outputs.append(slot.last._data)
+                else:
+                    outputs.append(np.empty(shape, dtype))
             failed = self.executable.run([(i, leaves[p]._data) for i, p in self.arguments], outputs)
             if failed:
                 raise self._failure(leaves, failed)
             for generator, count in self.draws:
                 generator.offset += count
-            for storage, count in self.written_storages:
-                storage.version += count
+            self.clock.time += 1
             for p, count in self.written_arguments:
-                leaves[p]._storage.version += count
+                leaves[p]._storage.writes += count
             for slot in self.gradients:
-                slot.set(leaves, outputs, made)
+                if slot.last is not None and made[slot.number] is slot.last:
+                    slot.last._storage.writes += 1  # the leaf has it already
+                else:
+                    slot.set(leaves, outputs, made)
             # Its own assignments are no news to a program that reads no gradient; one that does must look again.
             if not self.gradients_read:
                 self.seen_gradients = structure.gradients
             return self._results(leaves, outputs, made)
 
     def _results(self, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> Any:
-        if type(self.result) is Result and not self.result.chain:
-            # The common case: one tensor, usually the loss.
-            return self._result(self.result, leaves, outputs, made)
-        return map_leaves(lambda x: self._result(x, leaves, outputs, made), self.result)
+        history = None
+        if self.backward is not None:
+            inputs = list(self.current)
+            for i, p in self.arguments:
+                inputs[i] = leaves[p]
+            history = CompiledBackward(self.backward, outputs[self.first_kept :], inputs, self.root_kinds)
+        if type(self.result) is Result:  # the common case: one tensor, usually the loss
+            return self._result(self.result, leaves, outputs, made, history)
+        return map_leaves(lambda x: self._result(x, leaves, outputs, made, history), self.result)
 
-    def _result(self, x: Any, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> Any:
-        if type(x) is Result:
-            base = made[x.number]
-            if base is None:
-                base = made[x.number] = fill(object.__new__(Tensor), outputs[x.number])
-            if x.label:
-                base._node = FreedNode((), x.label)
-            elif x.requires_grad:
-                base._requires_grad = True
-            return _follow(base, x.chain)
+    def _result(
+        self,
+        x: Any,
+        leaves: Sequence[Any],
+        outputs: list[Array],
+        made: list[Tensor | None],
+        history: CompiledBackward | None,
+    ) -> Any:
         if type(x) is Given:
             return _follow(leaves[x.position] if x.tensor is None else x.tensor, x.chain)
-        return x
+        if type(x) is not Result:
+            return x
+        base = made[x.number]
+        if base is None:
+            base = made[x.number] = fill(object.__new__(Tensor), outputs[x.number])
+        t = _follow(base, x.chain)
+        if x.freed:
+            t._node = FreedNode((), x.freed)
+        elif x.root >= 0 and history is not None:
+            t._node, t._output = history, x.root
+        elif x.requires_grad:
+            t._requires_grad = True
+        return t
 
     def _failure(self, leaves: Sequence[Any], launch: int) -> Exception:
         """The exception of the check that stopped the program, from the values it looked at."""

@@ -30,6 +30,7 @@ from kernels.spec import (
     Reduce,
     Step,
     Store,
+    identity,
 )
 
 
@@ -259,7 +260,7 @@ class _Loop(Steps):
 
     def identity(self, combine: str, dtype: DType) -> str:
         accumulator = self.accumulator(combine, dtype)
-        return f"constant_{accumulator.name}({_identity(combine, accumulator)})"
+        return f"constant_{accumulator.name}({identity(combine, accumulator)!r})"
 
     def start(self, step: Reduce) -> None:
         self.out.line(f"identity_{step.out} = {self.identity(step.combine, step.dtype)}")
@@ -292,7 +293,7 @@ class _Loop(Steps):
                 self.start(step)
                 continue
             out, spec, name = self.out, self.spec, step.dtype.name
-            out.line(f"identity_{step.out} = constant_{step.dtype.arithmetic.name}({_identity(step.combine, step.dtype)})")
+            out.line(f"identity_{step.out} = constant_{step.dtype.arithmetic.name}({identity(step.combine, step.dtype)!r})")
             for axis in range(spec.rows, spec.axes - 1):
                 out.open(f"for c{axis} in range(n{axis}):")
             with out.block(f"for j in range(0, n{spec.axes - 1}, {self.lanes}):"):
@@ -308,20 +309,6 @@ class _Loop(Steps):
     def part_base(self, operand: int) -> str:
         base = self.base(operand)
         return f"part * s{operand}_i" + ("" if base == "0" else f" + {base}")
-
-
-def _identity(combine: str, dtype: DType) -> str:
-    if combine in ("add", "mul"):
-        number = float(combine == "mul")
-    elif dtype.is_floating_point:
-        return "-inf" if combine == "max" else "inf"
-    elif dtype is dtypes.bool_:
-        number = float(combine == "min")
-    else:
-        bits = 8 * dtype.itemsize
-        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if dtype.is_signed else (0, 2**bits - 1)
-        return str(low if combine == "max" else high)
-    return repr(number) if dtype.is_floating_point else str(int(number))
 
 
 def _operands(step: Step) -> tuple[str, ...]:

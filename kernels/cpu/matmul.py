@@ -77,7 +77,10 @@ def block(m: int, n: int, lanes: int, float64: bool) -> tuple[int, int]:
         # A's: 8x2 is 10 % faster than 4x4 on 16 x 512 x 512, and 5 % slower on 256 x 2048 x 2048, packed.
         a, b = (0.03, 0.08) if m <= IN_PLACE_ROWS else (0.05, 0.05)
         step = max(sums, 8) * (1.01 if sums > 16 else 1) + 0.5 + a * rows + b * vectors * size
-        return -(-max(m, 1) // rows) * -(-max(n, 1) // (vectors * lanes)) * step
+        panels = -(-max(n, 1) // (vectors * lanes))
+        # Threads share panels: a single one keeps all but one of them idle.
+        alone = 1.3 if panels == 1 and n >= 2 * lanes else 1.0
+        return -(-max(m, 1) // rows) * panels * step * alone
 
     return min(fitting, key=cost)
 

@@ -1,0 +1,508 @@
+"""Loop nests as machine code against the reference: every class of loop, every dtype, every edge of a vector.
+
+One kernel serves all extents and several words, because a new kernel costs a tenth of a second and a call nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import dtypes
+from kernels.cpu import loop
+from kernels.cpu.target import lanes
+from kernels.cpu.vector_math import ULP_BOUNDS
+from kernels.dtypes import DTYPES, DType
+from kernels.errors import SpecError
+from kernels.spec import COMBINE, Call, Index, Literal, Load, LoopSpec, Operand, Reduce, Step, Store
+from tests.kernels.cpu.native import assert_near, check, run_native, run_reference
+
+Array = np.ndarray[Any, Any]
+EXTENTS = (0, 1, lanes() - 1, lanes(), lanes() + 1, 100)
+S = "s"
+ALL = tuple(DTYPES.values())
+NUMERIC = tuple(d for d in ALL if d is not dtypes.bool_)
+# NumPy is within 4 ulp of the true value, we are within 1.5.
+FUNCTION_ULPS = 6
+
+
+def by_name(dtype: DType) -> str:
+    return dtype.name
+
+
+def drawn(dtype: DType, size: int, seed: int = 0) -> Array:
+    """Random elements, with special ones among the first where a dtype has them."""
+    rng = np.random.default_rng([seed, size])
+    if dtype is dtypes.bool_:
+        return rng.random(size) < 0.5
+    if not dtype.is_floating_point:
+        limits = np.iinfo(dtype.numpy)
+        x = rng.integers(-9 if dtype.is_signed else 0, 10, size).astype(dtype.numpy)
+        special = [limits.max, limits.min, 0, 1]
+    else:
+        x = rng.normal(0, 3, size).astype(dtype.numpy)
+        special = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 2.5, 0.5, 1e-5]
+    count = min(size // 3, len(special))
+    x[rng.permutation(size)[:count]] = np.array(special[:count]).astype(dtype.numpy)
+    return x
+
+
+def plain(dtype: DType, size: int, seed: int = 0) -> Array:
+    """Small random elements, for reductions whose order is free."""
+    rng = np.random.default_rng([seed, size])
+    if dtype is dtypes.bool_:
+        return rng.random(size) < 0.5
+    return rng.normal(0, 1, size).astype(dtype.numpy) if dtype.is_floating_point else rng.integers(0, 4, size).astype(dtype.numpy)
+
+
+# The scalar vocabulary ------------------------------------------------------------------------------------------------
+
+FLOATING_UNARY = "sqrt rsqrt exp expm1 log log1p sin cos tanh erf sigmoid floor ceil trunc round".split()
+COMPARISONS = "eq ne lt le gt ge".split()
+
+
+def words_of(dtype: DType) -> list[tuple[str, int]]:
+    """(word, operands) of every word that is defined on `dtype`, division and integer powers aside."""
+    words = [(w, 2) for w in COMPARISONS] + [("maximum", 2), ("minimum", 2), ("add", 2), ("mul", 2)]
+    if dtype.category != dtypes.FLOATING:
+        words += [("and_", 2), ("or_", 2), ("xor", 2), ("invert", 1)]
+    if dtype.category == dtypes.INTEGER:
+        words += [("shift_left", 2), ("shift_right", 2)]
+    if dtype.category == dtypes.FLOATING:
+        words += [(w, 1) for w in FLOATING_UNARY] + [(w, 2) for w in ("div", "pow")]
+        words += [(w, 2) for w in ("floor_div", "remainder", "fmod")]
+    if dtype.category != dtypes.BOOL:
+        words += [("sub", 2), ("neg", 1), ("abs", 1)]
+    return words
+
+
+def words_spec(dtype: DType, words: list[tuple[str, int]]) -> LoopSpec:
+    """One loop that stores every word's value of x and y."""
+    wide = dtype.arithmetic
+    steps: list[Step] = [Load("x", 0), Load("y", 1)]
+    operands = [Operand(dtype, (1,)), Operand(dtype, (1,))]
+    for number, (word, arity) in enumerate(words):
+        result = dtypes.bool_ if word in COMPARISONS else wide
+        steps += [Call(f"v{number}", word, ("x", "y")[:arity], result), Store(f"v{number}", len(operands))]
+        operands.append(Operand(dtypes.bool_ if result is dtypes.bool_ else dtype, (1,)))
+    return LoopSpec(f"words_{dtype.name}", 1, 0, "rows", tuple(operands), tuple(steps))
+
+
+def check_words(dtype: DType, words: list[tuple[str, int]], x: Array, y: Array) -> None:
+    spec = words_spec(dtype, words)
+    arrays = [x, y, *(np.zeros(x.size, o.dtype.numpy) for o in spec.operands[2:])]
+    strides = [(1,)] * len(arrays)
+    got = run_native(spec, (x.size,), arrays, strides)
+    wanted = run_reference(spec, (x.size,), arrays, strides)
+    for (word, _), a, b in zip(words, got[2:], wanted[2:], strict=True):
+        rounded_off = word in ULP_BOUNDS
+        # After rounding to 16 bits, neighbours in float32 are equal or neighbours.
+        ulps = 0 if not rounded_off else FUNCTION_ULPS if dtype.compute is None else 1
+        assert_near(a, b, ulps, f"{word} of {dtype.name}")
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=by_name)
+def test_every_word(dtype: DType) -> None:
+    for size in EXTENTS:
+        check_words(dtype, words_of(dtype), drawn(dtype, size, 1), drawn(dtype, size, 2))
+
+
+@pytest.mark.parametrize("dtype", [d for d in NUMERIC if not d.is_floating_point], ids=by_name)
+def test_integer_division_and_powers(dtype: DType) -> None:
+    words = [("floor_div", 2), ("remainder", 2), ("fmod", 2), ("pow", 2)]
+    for size in EXTENTS:
+        x, y = drawn(dtype, size, 1), np.random.default_rng(2).integers(1, 7, size).astype(dtype.numpy)
+        check_words(dtype, words, x, y)
+        if dtype.is_signed:
+            check_words(dtype, words[:3], x, -y)
+
+
+@pytest.mark.parametrize("source", ALL, ids=by_name)
+def test_casts(source: DType) -> None:
+    targets = [d for d in ALL if d is not source]
+    operands = [Operand(source, (1,)), *(Operand(d, (1,)) for d in targets)]
+    steps: list[Step] = [Load("x", 0)]
+    for number, target in enumerate(targets, 1):
+        steps += [Call(f"v{number}", "cast", ("x",), target), Store(f"v{number}", number)]
+    spec = LoopSpec("casts", 1, 0, "rows", tuple(operands), tuple(steps))
+    for size in EXTENTS:
+        x = drawn(source, size)
+        if source.is_floating_point:
+            x = plain(source, size) * np.asarray(40, source.numpy)  # What does not fit an integer is the CPU's choice.
+        check(spec, (size,), [x, *(np.zeros(size, d.numpy) for d in targets)], [(1,)] * len(operands))
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=by_name)
+def test_selection_and_literals(dtype: DType) -> None:
+    numbers = [-0.0, np.inf, np.nan, 1e-45, 2.0**63, 0.1] if dtype.is_floating_point else [0, 1]
+    if dtype.category == dtypes.INTEGER:
+        limits = np.iinfo(dtype.numpy)
+        numbers += [int(limits.min), int(limits.max)]
+    steps: list[Step] = [Load("c", 0), Load("x", 1)]
+    operands = [Operand(dtypes.bool_, (1,)), Operand(dtype, (1,))]
+    for n, number in enumerate(numbers):
+        if dtype is dtypes.float16 and number == 2.0**63:
+            number = 60000.0
+        steps += [Literal(f"n{n}", number, dtype), Call(f"w{n}", "where", ("c", "x", f"n{n}"), dtype.arithmetic)]
+        steps += [Store(f"w{n}", len(operands))]
+        operands.append(Operand(dtype, (1,)))
+    spec = LoopSpec("literals", 1, 0, "rows", tuple(operands), tuple(steps))
+    for size in EXTENTS:
+        outputs = [np.zeros(size, dtype.numpy) for _ in numbers]
+        check(spec, (size,), [drawn(dtypes.bool_, size), drawn(dtype, size), *outputs], [(1,)] * len(operands))
+
+
+def test_random_bits() -> None:
+    i64 = dtypes.int64
+    operands = (Operand(i64, (0,)), Operand(i64, (0,)), Operand(i64, (1,)), Operand(i64, (1,)))
+    steps = (Load("seed", 0), Load("offset", 1), Index("i", 2), Call("r", "random_bits", ("seed", "offset", "i"), i64), Store("r", 3))
+    spec = LoopSpec("random", 1, 0, "rows", operands, steps)
+    for seed, offset, first in ((0, 0, 0), (2**40 + 3, 2**33 + 1, 5), (-1, -1, 2**34)):
+        arrays = [np.array([seed]), np.array([offset]), np.array([first]), np.zeros(100, np.int64)]
+        check(spec, (100,), arrays, [(0,), (0,), (1,), (1,)])
+
+
+# Pointwise loops over several axes -----------------------------------------------------------------------------------
+
+
+def pointwise(dtype: DType, rows: int, patterns: list[tuple[Any, ...]]) -> LoopSpec:
+    """Every input is copied, times one more, into one output of the last pattern: x0 + x1 + …"""
+    steps: list[Step] = [Load(f"x{i}", i) for i in range(len(patterns) - 1)]
+    total = "x0"
+    for i in range(1, len(patterns) - 1):
+        steps.append(Call(f"t{i}", "add", (total, f"x{i}"), dtype.arithmetic))
+        total = f"t{i}"
+    steps.append(Store(total, len(patterns) - 1))
+    return LoopSpec("axes", rows, 0, "rows", tuple(Operand(dtype, p) for p in patterns), tuple(steps))
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=by_name)
+def test_broadcast_and_transposed_operands(dtype: DType) -> None:
+    # Contiguous, transposed, broadcast along each axis, one number; the output is transposed as well.
+    spec = pointwise(dtype, 3, [(S, S, 1), (1, S, S), (0, S, 0), (S, 0, 1), (0, 0, 0), (1, S, S)])
+    for a, b in ((1, 1), (2, 3), (5, 1)):
+        for n in EXTENTS:
+            sizes = [a * b * n, a * b * n, b, a * n, 1, a * b * n]
+            strides = [(b * n, n, 1), (1, a * n, a), (0, 1, 0), (n, 0, 1), (0, 0, 0), (1, a * n, a)]
+            arrays = [plain(dtype, size, i) for i, size in enumerate(sizes)]
+            check(spec, (a, b, n), arrays, strides)
+
+
+def test_negative_strides_and_gaps() -> None:
+    # A flipped axis starts at its end; a step of 2 leaves gaps, which must stay as they were.
+    spec = pointwise(dtypes.float32, 2, [(S, S), (S, S)])
+    for n in EXTENTS[1:]:
+        x, y = plain(dtypes.float32, 6 * n), plain(dtypes.float32, 6 * n, 1)
+        check(spec, (3, n), [x, y], [(n, 1), (2 * n, 2)])
+        # The reference wraps negative addresses as NumPy does, so it needs no offset.
+        reversed_x = x.reshape(6, n)[:3, ::-1].reshape(-1).copy()
+        native = run_native(spec, (3, n), [reversed_x, y], [(n, 1), (2 * n, 2)])[1]
+        np.testing.assert_array_equal(native.reshape(3, n, 2)[..., 0], x.reshape(6, n)[:3, ::-1])
+
+
+def test_one_operand_read_and_written() -> None:
+    f32 = dtypes.float32
+    steps = (Load("x", 0), Load("y", 1), Call("z", "sub", ("x", "y"), f32), Store("z", 0))
+    spec = LoopSpec("update", 2, 0, "rows", (Operand(f32, (S, 1)), Operand(f32, (S, 0))), steps)
+    for n in EXTENTS:
+        check(spec, (4, n), [plain(f32, 4 * n), plain(f32, 4, 1)], [(n, 1), (1, 0)])
+
+
+def test_a_scalar_computed_once_serves_every_element() -> None:
+    f32 = dtypes.float32
+    operands = (Operand(f32, (0,)), Operand(f32, (1,)), Operand(f32, (1,)), Operand(f32, (0,)))
+    steps = (Load("a", 0), Call("e", "exp", ("a",), f32), Load("x", 1), Call("y", "mul", ("x", "e"), f32), Store("y", 2))
+    spec = LoopSpec("scalar", 1, 0, "rows", (*operands[:3],), steps)
+    assert spec.levels == {"a": 0, "e": 0, "x": 1, "y": 1}
+    for n in EXTENTS:
+        check(spec, (n,), [np.array([0.5], np.float32), plain(f32, n), np.zeros(n, np.float32)], [(0,), (1,), (1,)], ulps=2)
+
+
+# Reductions over the inner axes --------------------------------------------------------------------------------------
+
+
+def combines(dtype: DType) -> list[str]:
+    """Combinations defined on a dtype."""
+    return ["max", "min"] if dtype is dtypes.bool_ else list(COMBINE)
+
+
+def rows_spec(dtype: DType, vector: str, inner: int) -> LoopSpec:
+    """Each row combined in every way."""
+    pattern = (S, *(S,) * (inner - 1), 1) if vector == "inner" else (1, *(S,) * inner)
+    steps: list[Step] = [Load("x", 0)]
+    operands = [Operand(dtype, pattern)]
+    for name in combines(dtype):
+        steps += [Reduce(f"all_{name}", "x", name, dtype), Store(f"all_{name}", len(operands))]
+        operands.append(Operand(dtype, (1, *(0,) * inner)))
+    return LoopSpec(f"rows_{vector}", 1, inner, vector, tuple(operands), tuple(steps))
+
+
+@pytest.mark.parametrize("vector", ["inner", "rows"])
+@pytest.mark.parametrize("dtype", ALL, ids=by_name)
+def test_row_reductions(dtype: DType, vector: str) -> None:
+    inner = 2 if dtype is dtypes.float32 else 1
+    spec = rows_spec(dtype, vector, inner)
+    for rows, size in [(3, n) for n in EXTENTS] + [(n, 5) for n in EXTENTS]:
+        extents = (rows, 2, size) if inner == 2 else (rows, size)
+        count = size * (2 if inner == 2 else 1)
+        if vector == "inner":
+            strides = (count, size, 1) if inner == 2 else (count, 1)
+        else:
+            strides = (1, size * rows, rows) if inner == 2 else (1, rows)
+        outputs = [np.zeros(rows, dtype.numpy) for _ in combines(dtype)]
+        x = plain(dtype, rows * count)
+        if dtype.is_floating_point:
+            # Near 1, so that the rounding of a product does not depend on its order by more than a few ulp.
+            x = np.exp(x.astype(np.float64) / 50).astype(dtype.numpy)
+        got = run_native(spec, extents, [x, *outputs], [strides, *[(1, *(0,) * inner)] * len(outputs)])
+        wanted = run_reference(spec, extents, [x, *outputs], [strides, *[(1, *(0,) * inner)] * len(outputs)])
+        for name, a, b in zip(combines(dtype), got[1:], wanted[1:], strict=True):
+            # Sums of narrower floats run in float64 and round once; all else rounds at each of 100 steps.
+            ulps = 0 if name in ("max", "min") else 1 if name == "add" and dtype is not dtypes.float64 else 60
+            assert_near(a, b, ulps, f"{name} of {dtype.name} along {vector} over {extents}")
+
+
+@pytest.mark.parametrize("vector", ["inner", "rows"])
+def test_extrema_of_special_values(vector: str) -> None:
+    spec = rows_spec(dtypes.float64, vector, 1)
+    nan, inf = np.nan, np.inf
+    rows = np.array([[1, nan, 2], [inf, 1, 2], [-inf, -inf, -inf], [nan, nan, nan], [-0.0, -0.0, -0.0]] * 7)
+    memory = rows if vector == "inner" else rows.T
+    strides = (3, 1) if vector == "inner" else (1, 35)
+    outputs = [np.zeros(35) for _ in COMBINE]
+    got = run_native(spec, rows.shape, [memory.reshape(-1).copy(), *outputs], [strides, *[(1, 0)] * 4])
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(got[1], rows.sum(1))
+        np.testing.assert_array_equal(got[2], rows.prod(1))
+    np.testing.assert_array_equal(got[3], rows.max(1))
+    np.testing.assert_array_equal(got[4], rows.min(1))
+
+
+def softmax_spec(dtype: DType, vector: str) -> LoopSpec:
+    """exp(x - max) / sum: three loops over a row, the exponential kept in between."""
+    pattern, wide = ((S, 1) if vector == "inner" else (1, S)), dtype.arithmetic
+    steps = (
+        Load("x", 0),
+        Reduce("m", "x", "max", dtype),
+        Call("d", "sub", ("x", "m"), wide),
+        Call("e", "exp", ("d",), wide),
+        Reduce("t", "e", "add", wide),
+        Call("y", "div", ("e", "t"), wide),
+        Store("y", 1),
+        Call("l", "log1p", ("t",), wide),
+        Store("l", 2),
+    )
+    return LoopSpec("softmax", 1, 1, vector, (Operand(dtype, pattern), Operand(dtype, pattern), Operand(dtype, (1, 0))), steps)
+
+
+@pytest.mark.parametrize("vector", ["inner", "rows"])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.bfloat16], ids=by_name)
+def test_several_loops_over_a_row(dtype: DType, vector: str) -> None:
+    spec = softmax_spec(dtype, vector)
+    assert loop.scratch_bytes(spec, (3, 100), lanes()) > 0, "the exponential is kept in memory"
+    for rows, size in [(3, n) for n in EXTENTS[1:]] + [(n, 5) for n in EXTENTS]:
+        strides = [(size, 1)] * 2 if vector == "inner" else [(1, rows)] * 2
+        x = plain(dtype, rows * size) * np.asarray(4, dtype.numpy)
+        arrays = [x, np.zeros_like(x), np.zeros(rows, dtype.numpy)]
+        got = check(spec, (rows, size), arrays, [*strides, (1, 0)], ulps=FUNCTION_ULPS + 2)
+        sums = got[1].reshape((rows, size) if vector == "inner" else (size, rows)).astype(np.float64)
+        np.testing.assert_allclose(sums.sum(1 if vector == "inner" else 0), 1, rtol=3e-2 if dtype.compute else 1e-5)
+
+
+def test_a_row_replaced_by_what_depends_on_all_of_it() -> None:
+    # The store waits for the last loop that reads the operand.
+    f32, pattern = dtypes.float32, (S, 1)
+    steps = (
+        Load("x", 0),
+        Call("one", "mul", ("x", "x"), f32),
+        Store("one", 0),
+        Reduce("t", "x", "add", f32),
+        Call("y", "sub", ("x", "t"), f32),
+        Store("y", 1),
+    )
+    spec = LoopSpec("wait", 1, 1, "inner", (Operand(f32, pattern), Operand(f32, pattern)), steps)
+    for n in EXTENTS[1:]:
+        x = plain(f32, 3 * n)
+        got = run_native(spec, (3, n), [x, np.zeros_like(x)], [(n, 1), (n, 1)])
+        np.testing.assert_array_equal(got[0], x * x)
+        rows = x.reshape(3, n)
+        np.testing.assert_allclose(got[1].reshape(3, n), rows - rows.sum(1, keepdims=True), atol=1e-4)
+
+
+# Reductions over the rows --------------------------------------------------------------------------------------------
+
+
+def columns_spec(dtype: DType, name: str) -> LoopSpec:
+    """Columns combined over the rows, beside each row's sum and the combination of those."""
+    steps = (
+        Load("x", 0),
+        Reduce("column", "x", name, dtype, outer=True, operand=1),
+        Reduce("row", "x", name, dtype),
+        Store("row", 2),
+        Reduce("whole", "row", name, dtype, outer=True, operand=3),
+    )
+    operands = (Operand(dtype, (S, 1)), Operand(dtype, (0, 1)), Operand(dtype, (1, 0)), Operand(dtype, (0, 0)))
+    return LoopSpec("columns", 1, 1, "inner", operands, steps)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=by_name)
+def test_column_reductions(dtype: DType) -> None:
+    name = "max" if dtype is dtypes.bool_ else "add" if dtype.is_floating_point else "min"
+    spec = columns_spec(dtype, name)
+    for rows, size in [(7, n) for n in EXTENTS] + [(n, 5) for n in EXTENTS]:
+        x = plain(dtype, rows * size)
+        arrays = [x, *(np.zeros(n, dtype.numpy) for n in (size, rows, 1))]
+        strides = [(size, 1), (0, 1), (1, 0), (0, 0)]
+        got = run_native(spec, (rows, size), arrays, strides, (0, size, 0, 1), parts=1)
+        table = x.reshape(rows, size)
+        exact = table.astype(np.float64) if dtype.is_floating_point else table
+        combine: Callable[..., Any] = {"add": np.add, "max": np.maximum, "min": np.minimum}[name].reduce
+        initial = {} if name == "add" else {"initial": np.iinfo(dtype.numpy).max if name == "min" else False}
+        for a, wanted in zip(
+            got[1:], (combine(exact, 0, **initial), combine(exact, 1, **initial), combine(exact, None, **initial)), strict=True
+        ):
+            _assert_sums(a, np.asarray(wanted).reshape(-1), dtype, 4.0 * max(rows, size))
+
+
+def _assert_sums(got: Array, wanted: Array, dtype: DType, size: float) -> None:
+    if not dtype.is_floating_point:
+        np.testing.assert_array_equal(got, wanted)
+        return
+    epsilon = {dtypes.float64: 2e-16, dtypes.float32: 1e-7, dtypes.float16: 1e-3, dtypes.bfloat16: 8e-3}[dtype]
+    np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=2 * epsilon, atol=2 * epsilon * size)
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_parts_of_column_sums_add_up(parts: int) -> None:
+    f32 = dtypes.float32
+    spec = columns_spec(f32, "add")
+    rows, size = 12, 19
+    x = plain(f32, rows * size)
+    arrays = [x, np.zeros(parts * size, np.float32), np.zeros(rows, np.float32), np.zeros(parts, np.float32)]
+    got = run_native(spec, (rows, size), arrays, [(size, 1), (0, 1), (1, 0), (0, 0)], (0, size, 0, 1), parts=parts)
+    each = x.reshape(parts, rows // parts, size).astype(np.float64)
+    np.testing.assert_allclose(got[1].reshape(parts, size), each.sum(1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got[3], each.sum((1, 2)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16, dtypes.int64, dtypes.bool_], ids=by_name)
+def test_a_whole_tensor_reduced(dtype: DType) -> None:
+    name = "max" if dtype is dtypes.bool_ else "add"
+    steps = (Load("x", 0), Reduce("t", "x", name, dtype, outer=True, operand=1))
+    spec = LoopSpec("whole", 1, 0, "rows", (Operand(dtype, (1,)), Operand(dtype, (0,))), steps)
+    for size in (*EXTENTS, 5000):
+        x = plain(dtype, size)
+        (_, got) = run_native(spec, (size,), [x, np.zeros(1, dtype.numpy)], [(1,), (0,)], (0, 1), parts=1)
+        wanted = x.any() if name == "max" else x.astype(np.float64).sum()
+        _assert_sums(got, np.array([wanted]), dtype, max(size, 1))
+
+
+# Indexed loads and stores --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=by_name)
+def test_loads_at_computed_positions(dtype: DType) -> None:
+    # take(x, index, axis 0): rows of a table; the index is one per row.
+    operands = (Operand(dtypes.int64, (1, 0)), Operand(dtype, (0, 1)), Operand(dtype, (S, 1)))
+    steps = (Load("i", 0), Load("x", 1, "i"), Store("x", 2))
+    spec = LoopSpec("take", 2, 0, "rows", operands, steps)
+    for n in EXTENTS:
+        table = plain(dtype, 6 * n)
+        index = np.array([5, 0, 0, 3])
+        check(spec, (4, n), [index, table, np.zeros(4 * n, dtype.numpy)], [(1, 0), (0, 1), (n, 1)], (0, n, 0))
+
+
+def test_an_index_per_element_from_a_strided_operand() -> None:
+    # gather along axis 0 of a transposed table, with int32 positions converted first.
+    operands = (Operand(dtypes.int32, (S, 1)), Operand(dtypes.float32, (0, S)), Operand(dtypes.float32, (S, 1)))
+    steps = (Load("i", 0), Call("p", "cast", ("i",), dtypes.int64), Load("x", 1, "p"), Store("x", 2))
+    spec = LoopSpec("gather", 2, 0, "rows", operands, steps)
+    for n in EXTENTS:
+        index = np.random.default_rng(n).integers(0, 6, 3 * n).astype(np.int32)
+        arrays = [index, plain(dtypes.float32, 6 * n), np.zeros(3 * n, np.float32)]
+        check(spec, (3, n), arrays, [(n, 1), (0, 6), (n, 1)], (0, 1, 0))
+
+
+@pytest.mark.parametrize("dtype", [d for d in NUMERIC if d.compute is None], ids=by_name)
+def test_adding_at_computed_positions(dtype: DType) -> None:
+    operands = (Operand(dtype, (1,)), Operand(dtypes.int64, (1,)), Operand(dtype, (0,)))
+    steps = (Load("x", 0), Load("i", 1), Store("x", 2, "i"))
+    spec = LoopSpec("scatter", 1, 0, "rows", operands, steps)
+    for n in EXTENTS:
+        index = np.random.default_rng(n).integers(0, 4, n)
+        arrays = [plain(dtype, n), index, plain(dtype, 4, 1)]
+        check(spec, (n,), arrays, [(1,), (1,), (0,)], (0, 0, 1))
+
+
+def test_indices_without_memory() -> None:
+    i64 = dtypes.int64
+    operands = (Operand(i64, (S, 1)), Operand(i64, (0, S)), Operand(i64, (S, 1)))
+    steps = (Index("a", 0), Index("b", 1), Call("c", "sub", ("a", "b"), i64), Store("c", 2))
+    spec = LoopSpec("iota", 2, 0, "rows", operands, steps)
+    for n in EXTENTS:
+        arrays = [np.array([3]), np.array([-4]), np.zeros(3 * n, np.int64)]
+        check(spec, (3, n), arrays, [(10, 1), (0, 7), (n, 1)])
+
+
+# Random loops --------------------------------------------------------------------------------------------------------
+
+
+def random_spec(seed: int) -> LoopSpec:
+    """A loop of random exact words, row reductions and stores."""
+    rng = np.random.default_rng(seed)
+    f64 = dtypes.float64
+    operands = [Operand(f64, p) for p in [(S, S, 1), (0, S, S), (S, 0, 0), (0, 0, 1), (0, 0, 0)]]
+    steps: list[Step] = [Load(f"x{i}", i) for i in range(len(operands))]
+    names = [s.out for s in steps if isinstance(s, Load)]
+    for n in range(14):
+        a, b = rng.choice(names, 2)
+        if n in (4, 9):
+            steps.append(Reduce(f"v{n}", str(a), str(rng.choice(["max", "min"])), f64))
+        else:
+            word = str(rng.choice(["add", "sub", "mul", "maximum", "minimum", "neg", "floor", "fmod"]))
+            inputs = (str(a),) if word in ("neg", "floor") else (str(a), str(b))
+            steps.append(Call(f"v{n}", word, inputs, f64))
+        names.append(f"v{n}")
+        if n % 5 == 3:
+            steps.append(Store(f"v{n}", len(operands)))
+            operands.append(Operand(f64, (S, S, 1)))
+    return LoopSpec("random", 1, 2, "inner", tuple(operands), tuple(steps))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_loops(seed: int) -> None:
+    spec = random_spec(seed)
+    for a, b, n in ((1, 1, 1), (3, 2, lanes() + 1), (2, 1, 100), (4, 3, lanes() - 1)):
+        strides = [(b * n, n, 1), (0, 1, b), (1, 0, 0), (0, 0, 1), (0, 0, 0)]
+        sizes = [a * b * n, b * n, a, n, 1]
+        arrays = [np.round(plain(dtypes.float64, size, seed + i), 1) for i, size in enumerate(sizes)]
+        for _ in spec.operands[len(sizes) :]:
+            strides.append((b * n, n, 1))
+            arrays.append(np.zeros(a * b * n))
+        check(spec, (a, b, n), arrays, strides)
+
+
+# The spec itself -----------------------------------------------------------------------------------------------------
+
+
+def test_a_spec_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(SpecError, match="vector axis"):
+        LoopSpec("bad", 1, 0, "inner", (), ())
+    with pytest.raises(SpecError, match="one per axis"):
+        LoopSpec("bad", 2, 0, "rows", (Operand(dtypes.float32, (1,)),), ())
+
+
+def test_the_name_makes_no_kernel_of_its_own() -> None:
+    one, two = (LoopSpec(name, 1, 0, "rows", (Operand(dtypes.float32, (1,)),), ()) for name in ("a", "b"))
+    assert one.digest == two.digest
+    assert loop.render(one, 8) == loop.render(two, 8)
+
+
+def test_source_says_what_it_computes() -> None:
+    text = loop.render(softmax_spec(dtypes.float32, "inner"), 8)
+    assert "# " in text
+    assert "e = exp(d): float32" in text
+    compile(text, "kernel", "exec")
