@@ -92,19 +92,41 @@ class Planner:
         """Plan the request. Raises LoweringError for what has no kernel."""
         groups = schedule(self.graph)
         targets = self.in_place(groups)
+        # Old values of inputs are taken before anything is overwritten.
+        returned = self.graph.outputs[: self.returned]
+        early = {i: self.output(v) for i, v in enumerate(returned) if self.is_input(v)}
+        written = {number for number, _ in self.request.writes}
+        staged = {v: self.staged(v) for _, v in self.request.writes if self.is_input(v, among=written)}
         for group in self.ordered(groups, targets):
             self.lower(group, targets)
-        outputs = [self.output(v) for v in self.graph.outputs[: self.returned]]
+        outputs = [early[i] if i in early else self.output(v) for i, v in enumerate(returned)]
         for number, value in self.request.writes:
-            target = self.inputs[number]
-            base, source = self.place(value)
-            if self.buffers[base] is not target:
-                node = self.graph.inputs[number]
-                self.kernels.append(copy_kernel(source, self.buffers[base], self.geometry[node], target))
+            target, node = self.inputs[number], self.graph.inputs[number]
+            if value in staged:
+                source, memory = (value.shape, contiguous_strides(value.shape), 0), staged[value]
+            else:
+                base, source = self.place(value)
+                memory = self.buffers[base]
+            if memory is not target:
+                self.kernels.append(copy_kernel(source, memory, self.geometry[node], target))
         checks = [self.buffers[self.place(v)[0]] for v in self.request.checks]
-        levels = self.assign_levels(checks)
+        levels = self.assign_levels(checks, {*self.inputs, *outputs})
         arena, size = self.pack(levels, {*self.inputs, *outputs, *self.constants})
         return Plan(self.kernels, levels, self.inputs, outputs, checks, self.constants, arena, size)
+
+    def is_input(self, value: Value, among: set[int] | None = None) -> bool:
+        """Whether a value is an input's memory, or a movement of it (of the inputs numbered `among`)."""
+        behind = self.memory_of(value)
+        return any(x in behind for i, x in enumerate(self.graph.inputs) if among is None or i in among)
+
+    def staged(self, value: Value) -> Buffer:
+        """A copy of a value in memory of its own."""
+        base, geometry = self.place(value)
+        buffer = Buffer(value.type, "staged")
+        self.kernels.append(
+            copy_kernel(geometry, self.buffers[base], (value.shape, contiguous_strides(value.shape), 0), buffer)
+        )
+        return buffer
 
     @property
     def returned(self) -> int:
@@ -336,14 +358,17 @@ class Planner:
 
     # Levels and memory ----------------------------------------------------------------------------------------------
 
-    def assign_levels(self, checks: Sequence[Buffer]) -> list[int]:
-        """The launch each kernel belongs to: after all it conflicts with."""
+    def assign_levels(self, checks: Sequence[Buffer], visible: set[Buffer]) -> list[int]:
+        """The launch each kernel belongs to: after all it conflicts with.
+
+        Whatever the caller can see is written after every check: an output may be the memory of an earlier gradient.
+        """
         written: dict[Buffer, int] = {}
         read: dict[Buffer, int] = {}
         levels: list[int] = []
         for kernel in self.kernels:
             reads, writes = accesses(kernel)
-            if any(b in self.inputs for b in writes):
+            if writes & visible:
                 reads = {*reads, *checks}
             level = 0
             for b in reads:

@@ -6,21 +6,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path as _Path
+import os as _os
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 import compiler as _compiler
 import kernels as _kernels
 
 
+def _folder_above(package: _Any) -> str:
+    return _os.path.dirname(_os.path.dirname(_os.path.realpath(package.__file__ or "")))
+
+
 def _require_siblings() -> None:
     """Raise ImportError when `compiler` or `kernels` is some other package of that name."""
-    root = _Path(__file__).resolve().parent.parent
+    root = _os.path.dirname(_os.path.dirname(_os.path.realpath(__file__)))
     for package in (_compiler, _kernels):
-        found = _Path(package.__file__ or ".").resolve()
-        if found.parent.parent != root:
+        if _folder_above(package) != root:
             raise ImportError(
-                f"framework needs the package {package.__name__!r} beside it in {root}, but {found} was "
-                "imported; "
+                f"framework needs the package {package.__name__!r} beside it in {root}, but "
+                f"{package.__file__} was imported; "
                 f"put {root} first in sys.path, or rename or uninstall the other package"
             )
 
@@ -29,7 +35,7 @@ _require_siblings()
 
 from math import e, inf, nan, pi
 
-from framework import autograd, methods, nn, optim, random, serialization, utils
+from framework import autograd, methods, random
 from framework.conversion import finfo, iinfo
 from framework.creation import (
     BFloat16Tensor,
@@ -85,7 +91,6 @@ from framework.random import (
     seed,
     set_rng_state,
 )
-from framework.serialization import load, save
 from framework.size import Size
 from framework.state import (
     enable_grad,
@@ -112,3 +117,40 @@ newaxis = None
 strided = "strided"
 contiguous_format = "contiguous_format"
 preserve_format = "preserve_format"
+
+if _TYPE_CHECKING:
+    from framework import nn, optim, serialization, utils
+    from framework.capture.compile import CompileError, compile
+    from framework.configuration import show_config
+    from framework.serialization import load, save
+    from kernels.cpu.pool import get_num_threads, set_num_threads
+
+# Names that load on first use, with the module they are in; the module itself where that is the name's.
+_LAZY = {
+    "nn": "framework.nn",
+    "optim": "framework.optim",
+    "serialization": "framework.serialization",
+    "utils": "framework.utils",
+    "CompileError": "framework.capture.compile",
+    "compile": "framework.capture.compile",
+    "get_num_threads": "kernels.cpu.pool",
+    "load": "framework.serialization",
+    "save": "framework.serialization",
+    "set_num_threads": "kernels.cpu.pool",
+    "show_config": "framework.configuration",
+}
+
+
+def __getattr__(name: str) -> _Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'framework' has no attribute {name!r}")
+    found = _import_module(module)
+    if module != f"framework.{name}":
+        found = getattr(found, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -82,9 +82,9 @@ def update(
     for x in args:
         if isinstance(x, Tensor) and x._storage is t._storage and x is not t:
             _refuse_partial_overlap(t, x)
-    started = _now()
+    started = _now() if ambient.grad_enabled else 0
     new = compute(t, *args, **kwargs)
-    if tuple(new.shape) != tuple(t.shape):
+    if new.shape != t.shape:
         raise RuntimeError(
             f"output with shape {list(t.shape)} doesn't match the broadcast shape {list(new.shape)}: {name} "
             "cannot grow its "
@@ -99,7 +99,8 @@ def update(
     new = convert(new, t.dtype)
     if new is t:
         return t
-    _freeze_operand(new._node, t, started)
+    if new._node is not None:
+        _freeze_operand(new._node, t, started)
     _write(t, new, cuts=False)
     return t
 

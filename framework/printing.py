@@ -6,7 +6,6 @@ Numbers are formatted from the array alone; the gradient function is only named.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,22 @@ from kernels import dtypes
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
 class Options:
     """How numbers are printed."""
 
-    precision: int = 4
-    threshold: float = 1000
-    edgeitems: int = 3
-    linewidth: int = 80
-    sci_mode: bool | None = None
+    def __init__(
+        self,
+        precision: int = 4,
+        threshold: float = 1000,
+        edgeitems: int = 3,
+        linewidth: int = 80,
+        sci_mode: bool | None = None,
+    ) -> None:
+        self.precision = precision
+        self.threshold = threshold
+        self.edgeitems = edgeitems
+        self.linewidth = linewidth
+        self.sci_mode = sci_mode
 
 
 _PROFILES = {
@@ -50,12 +56,13 @@ def set_printoptions(
     global _options
     given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
     base = _options if profile is None else _PROFILES[profile]
-    _options = replace(base, **{k: v for k, v in given.items() if v is not None}, sci_mode=sci_mode)
+    changed = {k: v for k, v in given.items() if v is not None}
+    _options = Options(**{**vars(base), **changed, "sci_mode": sci_mode})
 
 
 def get_printoptions() -> dict[str, Any]:
     """The options in force."""
-    return dict(_options.__dict__)
+    return dict(vars(_options))
 
 
 class _Format:

@@ -9,7 +9,7 @@ import builtins
 import math
 from typing import Any, NamedTuple
 
-from compiler.ops import reduction
+from compiler.ops import movement, reduction
 from compiler.ops.indexing import gather
 from compiler.ops.op import Op
 from framework.elementwise import abs as absolute
@@ -60,15 +60,21 @@ def _reduced(op: Op, x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     out = apply_op(op, (x,), {"axes": axes})
     if keepdim or not axes:
         return out
-    shape = tuple(n for i, n in enumerate(out.shape) if i not in axes)
-    dropped = reshape(out, shape)
     # The kept form is a temporary nobody else has, so its row-major reshape need not be a view of it.
-    return _own(dropped, "".join(part.capitalize() for part in op.name.split("_")))
+    return _own(apply_op(movement.reshape, (out,), {"shape": _dropped(x, axes)}), op.name)
+
+
+def _dropped(x: Tensor, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of `x` without `axes`."""
+    return () if len(axes) == x.ndim else tuple([n for i, n in enumerate(x.shape) if i not in axes])
 
 
 def _own(t: Tensor, name: str) -> Tensor:
     t._base, t._view = None, ()
-    return labelled(f"{name}Backward{1 if name in ('Sum', 'Mean', 'Prod') else 0}", t)
+    if t._node is not None:
+        title = "".join(part.capitalize() for part in name.split("_"))
+        t._node.label = f"{title}Backward{1 if name in ('sum', 'mean', 'prod') else 0}"
+    return t
 
 
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
@@ -132,7 +138,7 @@ def _without(t: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     return (
         t
         if keepdim or not axes
-        else _own(reshape(t, tuple(n for i, n in enumerate(t.shape) if i not in axes)), "Var")
+        else _own(apply_op(movement.reshape, (t,), {"shape": _dropped(t, axes)}), "var")
     )
 
 

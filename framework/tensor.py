@@ -517,11 +517,13 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tenso
 def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, Any]) -> None:
     """Note that `out` shares the memory of `source`, if it does."""
     if ambient.tracer is None:
-        assert out._data is not None, "eager tensors have memory"
-        assert source._data is not None, "eager tensors have memory"
+        made, given = out._data, source._data
+        assert made is not None and given is not None, "eager tensors have memory"
+        base = made.base
         # Without elements there is no memory to share, but PyTorch counts versions together.
-        if out._data.size and not np.may_share_memory(out._data, source._data):
-            return
+        if not (base is given or (base is not None and base is given.base) or not made.size):
+            if not np.may_share_memory(made, given):
+                return
     elif op.view(*geometry(source), **attrs) is None:
         return
     through = source._base is not None and source._view_kind != DETACHED

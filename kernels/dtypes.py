@@ -5,7 +5,6 @@ Knows nothing of promotion between tensors; that is the framework's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -14,18 +13,22 @@ import numpy as np
 BOOL, INTEGER, FLOATING = 0, 1, 2
 
 
-@dataclass(frozen=True, eq=False)
 class DType:
     """An element type. Instances are singletons: compare with `is`.
 
     `category` orders bool < integer < floating; `compute` is the dtype arithmetic on it runs in
-    (float32 for the 16-bit storage types, the dtype itself otherwise).
+    (float32 for the 16-bit storage types, None for the dtype itself).
     """
 
-    name: str
-    numpy: np.dtype[Any]
-    category: int
-    compute: DType | None = None
+    __slots__ = ("__weakref__", "category", "compute", "name", "numpy")
+
+    def __init__(
+        self, name: str, numpy: np.dtype[Any], category: int, compute: DType | None = None
+    ) -> None:
+        self.name = name
+        self.numpy = numpy
+        self.category = category
+        self.compute = compute
 
     @property
     def itemsize(self) -> int:

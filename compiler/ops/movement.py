@@ -122,10 +122,19 @@ def _expand_unview(base: Any, new: Any, *, shape: Ints) -> Any:
     return reshape(new, shape=tuple(base.shape))
 
 
+def _expand(x: Array, *, shape: Ints) -> Array:
+    if x.size == 1 and len(shape) >= x.ndim and x.itemsize != 2:
+        # np.broadcast_to takes ten times as long; 16-bit dtypes of ml_dtypes export no buffer.
+        made: Array = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
+        made.flags.writeable = False
+        return made
+    return np.broadcast_to(x, shape)
+
+
 # The gradient keeps the expanded shape: who asks sums it down, as for every broadcast input.
 expand: Movement = Movement(
     "expand",
-    lambda x, *, shape: np.broadcast_to(x, shape),
+    _expand,
     _expand_type,
     (lambda g, out, x, shape: g,),
     view=_expand_view,

@@ -7,7 +7,6 @@ stream is next is the framework's business.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -83,12 +82,12 @@ def _two_words(seed: Any, offset: Any, shape: Ints) -> tuple[Any, Any]:
     return reshape(first, shape=shape), reshape(second, shape=shape)
 
 
-@dataclass(frozen=True)
 class _Rational:
     """numerator(x) / denominator(x), coefficients from the constant term up; the denominator's first is 1."""
 
-    numerator: tuple[float, ...]
-    denominator: tuple[float, ...]
+    def __init__(self, numerator: tuple[float, ...], denominator: tuple[float, ...]) -> None:
+        self.numerator = numerator
+        self.denominator = denominator
 
     def __call__(self, x: Any) -> Any:
         return div(_polynomial(self.numerator, x), _polynomial((1.0, *self.denominator), x))
@@ -104,15 +103,22 @@ def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True)
 class _Quantile:
     """Wichura's algorithm AS 241 (Applied Statistics 37, 1988) for one precision."""
 
-    centre: _Rational
-    tail: _Rational
-    far_tail: _Rational
-    logarithm: tuple[float, ...]
-    doublings: tuple[int, ...]
+    def __init__(
+        self,
+        centre: _Rational,
+        tail: _Rational,
+        far_tail: _Rational,
+        logarithm: tuple[float, ...],
+        doublings: tuple[int, ...],
+    ) -> None:
+        self.centre = centre
+        self.tail = tail
+        self.far_tail = far_tail
+        self.logarithm = logarithm
+        self.doublings = doublings
 
 
 # Routine PPND7, about 7 figures, and the logarithm of FreeBSD's e_logf.c.

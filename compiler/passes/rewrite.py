@@ -5,6 +5,7 @@ A rule looks at one application, whose inputs are already rewritten, and returns
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from compiler.ir import Apply, Graph, Value
@@ -19,6 +20,7 @@ def rewrite(graph: Graph, rules: tuple[Rule, ...], sharing_rules: tuple[SharingR
     """Every node replaced by what the rules make of it, inputs first; the same graph when no rule applied."""
     new: dict[Value, Value] = {}
     uses: dict[Value, int] = {}
+    returned = Counter(graph.outputs)
 
     def shared(value: Value) -> bool:
         return uses.get(value, 1) > 1
@@ -42,7 +44,7 @@ def rewrite(graph: Graph, rules: tuple[Rule, ...], sharing_rules: tuple[SharingR
     for node in graph.nodes:
         made = apply(node.with_inputs(tuple(new[x] for x in node.inputs))) if isinstance(node, Apply) else node
         new[node] = made
-        uses[made] = uses.get(made, 0) + len(graph.users[node]) + graph.outputs.count(node)
+        uses[made] = uses.get(made, 0) + len(graph.users[node]) + returned[node]
     outputs = tuple(new[v] for v in graph.outputs)
     if all(x is y for x, y in zip(outputs, graph.outputs, strict=True)):
         return graph

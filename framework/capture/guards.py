@@ -21,7 +21,13 @@ class Guard:
     """One condition: `holds()`, and what it says in words."""
 
     holds: Callable[[], bool]
-    words: str
+    subject: str
+    seen: Any = None
+
+    @property
+    def words(self) -> str:
+        """The condition as a phrase."""
+        return f"{self.subject} {_short(self.seen)}" if self.seen is not None else self.subject
 
 
 def structure_of(thing: Module | Optimizer) -> dict[str, Any]:
@@ -58,14 +64,14 @@ def name_guards(observer: Observer) -> list[Guard]:
     """Globals, closure cells, defaults and attributes that the recorded code names."""
     found: list[Guard] = []
     for scope, name, seen in observer.names.values():
-        found.append(Guard(_same_item(scope, name, seen), f"global {name} is {_short(seen)}"))
+        found.append(Guard(_same_item(scope, name, seen), f"global {name} is", seen))
     for cell, seen in observer.cells.values():
-        found.append(Guard(_same_cell(cell, seen), f"a closure variable is {_short(seen)}"))
+        found.append(Guard(_same_cell(cell, seen), "a closure variable is", seen))
     for owner, name, seen in observer.attributes.values():
         held = owner.__dict__
-        words = f"{getattr(owner, '__name__', type(owner).__name__)}.{name} is {_short(seen)}"
+        subject = f"{getattr(owner, '__name__', type(owner).__name__)}.{name} is"
         # A class's namespace is a proxy, always current.
-        found.append(Guard(_same_item(held, name, seen), words))
+        found.append(Guard(_same_item(held, name, seen), subject, seen))
     for function, code, seen in observer.functions.values():
         found.append(Guard(_same_function(function, code, seen), f"{function.__qualname__} has its code and defaults"))
     return found
@@ -101,5 +107,8 @@ def _same_function(function: Any, code: types.CodeType, seen: Any) -> Callable[[
 
 
 def _short(seen: Any) -> str:
-    text = repr(getattr(seen, "items", seen)) if not callable(seen) else getattr(seen, "__qualname__", repr(seen))
+    if isinstance(seen, Module | Optimizer | Tensor):
+        return f"this {type(seen).__name__}"
+    text = getattr(seen, "__qualname__", None) or repr(getattr(seen, "items", seen))
+    text = " ".join(text.split())
     return text if len(text) < 60 else f"{text[:57]}..."

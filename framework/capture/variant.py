@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from compiler.errors import TraceError
 from compiler.interpret import evaluate
@@ -448,7 +449,9 @@ def _is_freed(node: Node) -> bool:
 
 def _require_apart(sources: Sequence[Source]) -> None:
     """Refuse memory that is met under two names when one of them is written."""
-    for i, a in enumerate(sources):
-        for b in sources[i + 1 :]:
-            if (a.writes or b.writes) and np.may_share_memory(a.owner._data, b.owner._data):  # type: ignore[arg-type]
-                raise TraceError("two tensors of this call share memory, and one of them is written to")
+    spans = sorted((*byte_bounds(s.owner._data), s.writes > 0) for s in sources)  # type: ignore[arg-type]
+    end, written = 0, False
+    for low, high, writes in spans:
+        if low < end and (writes or written):
+            raise TraceError("two tensors of this call share memory, and one of them is written to")
+        end, written = (high, writes) if low >= end else (max(end, high), written or writes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kernels import dtypes
 from kernels.dtypes import DType
 from kernels.source import Source
-from kernels.spec import RUNTIME, Call, Index, Literal, Load, LoopSpec, Reduce, Step
+from kernels.spec import KERNEL, ROW, RUNTIME, Call, Index, Literal, Load, LoopSpec, Reduce, Step
 
 
 @dataclass
@@ -74,7 +74,11 @@ class Steps:
         name, base = self.spec.operands[operand].dtype.name, self.base(operand)
         stride = self.vector_stride(operand)
         if index is not None:
-            return f"gather_{name}(p{operand}, {self.indexed(operand, index)}, active)"
+            # Outside the loop over the vector's axis every lane holds the same index, and no mask is made.
+            level = max(self.spec.operand_level(operand), self.spec.levels[index])
+            uniform = level == KERNEL or (level == ROW and self.spec.vector == "inner")
+            lanes = f"mask({self.lanes})" if uniform else "active"
+            return f"gather_{name}(p{operand}, {self.indexed(operand, index)}, {lanes})"
         if stride == "0":
             return f"load_one_{name}(p{operand}, {base})"
         if stride == "1":
@@ -84,7 +88,7 @@ class Steps:
     def indexed(self, operand: int, index: str) -> str:
         """The offsets of an operand that is addressed by a value."""
         stride = self.vector_stride(operand)
-        start = f"{self.base(operand)} + j * {stride}"
+        start = self.base(operand) + ("" if stride == "0" else f" + j * {stride}")
         return f"add(steps({start}, {stride}), mul({index}, steps(s{operand}_i, 0)))"
 
     def store(self, value: str, operand: int, index: str | None) -> str:

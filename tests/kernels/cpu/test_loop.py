@@ -426,6 +426,28 @@ def test_an_index_per_element_from_a_strided_operand() -> None:
         check(spec, (3, n), arrays, [(n, 1), (0, 6), (n, 1)], (0, 1, 0))
 
 
+def test_one_position_for_a_row_or_for_all() -> None:
+    i64, f32 = dtypes.int64, dtypes.float32
+    operands = (
+        Operand(i64, (0, 0)),
+        Operand(f32, (0, 0)),
+        Operand(i64, (1, 0)),
+        Operand(f32, (0, 0)),
+        Operand(f32, (S, 1)),
+        Operand(f32, (S, 1)),
+    )
+    steps = (
+        *(Load("one", 0), Load("a", 1, "one")),
+        *(Load("each", 2), Load("b", 3, "each")),
+        *(Load("x", 4), Reduce("t", "x", "max", f32), Call("c", "add", ("a", "b"), f32), Call("d", "sub", ("c", "t"), f32)),
+        *(Call("e", "add", ("d", "x"), f32), Store("e", 5)),
+    )
+    spec = LoopSpec("uniform", 1, 1, "inner", operands, steps)
+    for n in EXTENTS[1:]:
+        arrays = [np.array([2]), plain(f32, 9), np.array([0, 7, 8]), plain(f32, 9), plain(f32, 3 * n), np.zeros(3 * n, np.float32)]
+        check(spec, (3, n), arrays, [(0, 0), (0, 0), (1, 0), (0, 0), (n, 1), (n, 1)], (0, 3, 0, 1, 0, 0))
+
+
 @pytest.mark.parametrize("dtype", [d for d in NUMERIC if d.compute is None], ids=by_name)
 def test_adding_at_computed_positions(dtype: DType) -> None:
     operands = (Operand(dtype, (1,)), Operand(dtypes.int64, (1,)), Operand(dtype, (0,)))

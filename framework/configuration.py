@@ -1,0 +1,35 @@
+"""What this installation runs on: versions, processor, threads and folders, as text.
+
+Loads the CPU back end when asked; changes nothing.
+"""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+from kernels import cache
+from kernels.cpu import pool, target
+
+_LIBRARIES = ("numpy", "ml_dtypes", "numba", "llvmlite", "scipy", "triton")
+
+
+def _version(library: str) -> str:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def show_config() -> str:
+    """One line for each fact that decides how programs are compiled and run; print it or put it in a report."""
+    facts = {
+        "Python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        **{library: _version(library) for library in _LIBRARIES},
+        "CPU features": " ".join(sorted(target.features())),
+        "vector lanes": target.lanes(),
+        "threads": pool.get_num_threads(),
+        "kernel cache": cache.folder(),
+    }
+    width = max(map(len, facts))
+    return "\n".join(f"{name:{width}}  {value}" for name, value in facts.items())
