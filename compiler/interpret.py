@@ -14,7 +14,9 @@ from compiler.ir import Apply, Const, Graph, Value
 
 
 def evaluate(graph: Graph, arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-    """The outputs of `graph` for one array per input, in order. Raises what a node's op raises on such arrays."""
+    """The outputs of `graph` for one array per input, in order. Raises what a node's op raises on such
+    arrays.
+    """
     known: dict[Value, np.ndarray[Any, Any]] = dict(zip(graph.inputs, arrays, strict=True))
     for node in graph.nodes:
         if isinstance(node, Const):

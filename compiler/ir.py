@@ -1,7 +1,7 @@
 """The IR: immutable nodes in a graph that is defined by its outputs.
 
-Nodes compare by identity. A graph is a tuple of inputs and a tuple of outputs; everything between is reached from the
-outputs, in the order the nodes were made. Knows ops only as names with a type rule.
+Nodes compare by identity. A graph is a tuple of inputs and a tuple of outputs; everything between is reached
+from the outputs, in the order the nodes were made. Knows ops only as names with a type rule.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _serial = itertools.count()
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One tensor of a graph. `where` is the user's file:line that made it; `serial` orders nodes by creation."""
+    """One tensor of a graph. `where` is the user's file:line that made it; `serial` orders nodes by creation.
+    """
 
     type: TensorType
     where: str = field(default="", kw_only=True, repr=False)

@@ -1,6 +1,7 @@
 """One group of nodes to one loop spec, with the memory each operand reads or writes.
 
-Knows geometry (strides, offsets) and the scalar vocabulary; knows nothing of addresses, arenas or machine code.
+Knows geometry (strides, offsets) and the scalar vocabulary; knows nothing of addresses, arenas or machine
+code.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler.errors import LoweringError
-from compiler.ir import Apply, Const, Input, Value
+from compiler.ir import Apply, Const, Value
 from compiler.ops import creation, indexing
 from compiler.ops.op import Elementwise, Movement, Reduction
 from compiler.schedule import Axes, Group, padded
@@ -23,8 +24,8 @@ from kernels.spec import RUNTIME, Call, Index, Literal, Load, LoopSpec, Operand,
 
 Shape = tuple[int, ...]
 _COMPARISONS = frozenset("eq ne lt le gt ge".split())
-# Rows of one part of a reduction over rows, and elements of one part at least: the float32 partial sums of a part stay
-# accurate, and a part is work worth a thread (8192 elements take some microseconds).
+# Rows of one part of a reduction over rows, and elements of one part at least: the float32 partial sums of a
+# part stay accurate, and a part is work worth a thread (8192 elements take some microseconds).
 PART_ROWS, PART_ELEMENTS = 512, 8192
 
 
@@ -38,7 +39,9 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operand is: a buffer, an offset in elements, strides per loop axis, the stride of an index or a part."""
+    """Where an operand is: a buffer, an offset in elements, strides per loop axis, the stride of an index or
+    a part.
+    """
 
     buffer: Buffer | None
     offset: int
@@ -48,7 +51,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A spec bound to buffers: `extents` of its axes, a `Place` per operand, and how many parts its rows are cut into.
+    """A spec bound to buffers: `extents` of its axes, a `Place` per operand, and how many parts its rows are
+    cut into.
 
     `parts` is 0 when the cut changes no result; otherwise the rows are cut into exactly that many.
     """
@@ -173,7 +177,8 @@ class LoopLowering:
         self.partials: list[tuple[Apply, int]] = []
         every = frozenset(a for a, size in enumerate(self.domain) if size != 1)
         inner = group.inner or frozenset()
-        # A whole tensor reduced to one number has no rows to divide: its reduction runs over the rows instead.
+        # A whole tensor reduced to one number has no rows to divide: its reduction runs over the rows
+        # instead.
         self.whole = bool(group.reductions) and inner == every and not self.inner_used()
         self.inner: Axes = frozenset() if self.whole else inner
         self.rows = tuple(a for a in range(len(self.domain)) if a not in self.inner)
@@ -184,14 +189,17 @@ class LoopLowering:
         return any(isinstance(x, Apply) and isinstance(x.op, Reduction) and x in self.members
                    for n in self.group.nodes for x in n.inputs)  # fmt: skip
 
-    # Values --------------------------------------------------------------------------------------------------------
+    # Values
+    # --------------------------------------------------------------------------------------------------------
 
     def strides_in_domain(self, shape: Shape, strides: Sequence[int]) -> tuple[int, ...]:
         rank = len(self.domain)
         aligned = (0,) * (rank - len(shape)) + tuple(strides)
         return tuple(0 if size == 1 else s for size, s in zip(padded(shape, rank), aligned, strict=True))
 
-    def operand(self, buffer: Buffer | None, offset: int, strides: tuple[int, ...], dtype: DType, step: int = 0) -> int:
+    def operand(
+        self, buffer: Buffer | None, offset: int, strides: tuple[int, ...], dtype: DType, step: int = 0
+    ) -> int:
         key = (buffer, offset, strides, step)
         if key not in self.slots:
             self.slots[key] = len(self.places)
@@ -218,7 +226,9 @@ class LoopLowering:
             self.k.steps.append(Index(index.name, self.operand(None, offset, strides, dtypes.int64)))
             return self.k.cast(index, base.dtype)
         register = self.k.fresh(value.dtype)
-        self.k.steps.append(Load(register.name, self.operand(self.buffers[base], offset, strides, value.dtype)))
+        self.k.steps.append(
+            Load(register.name, self.operand(self.buffers[base], offset, strides, value.dtype))
+        )
         return register
 
     def known(self, value: Value) -> Geometry | None:
@@ -245,7 +255,9 @@ class LoopLowering:
         value = self.read(node.inputs[0])
         register = self.k.fresh(node.dtype)
         shape = padded(node.inputs[0].shape, len(self.domain))
-        reduced = frozenset(a for a, s in enumerate(padded(node.shape, len(self.domain))) if s == 1 and shape[a] != 1)
+        reduced = frozenset(
+            a for a, s in enumerate(padded(node.shape, len(self.domain))) if s == 1 and shape[a] != 1
+        )
         if reduced == self.inner and not self.whole:
             self.k.steps.append(Reduce(register.name, value.name, combine, node.dtype))
             return register
@@ -258,7 +270,9 @@ class LoopLowering:
         return register
 
     def indexed(self, node: Apply) -> Register:
-        """take and gather: the operand's strides outside the indexed axis, plus the index times its stride there."""
+        """take and gather: the operand's strides outside the indexed axis, plus the index times its stride
+        there.
+        """
         x, index = node.inputs
         axis = node.attrs["axis"]
         base, (_, strides, offset) = resolve(x, self.stored)
@@ -269,7 +283,9 @@ class LoopLowering:
             after = x.ndim - axis - 1
             index_base, (shape, steps, start) = resolve(index, self.known)
             spread = (0,) * axis + tuple(steps) + (0,) * after
-            slot = self.operand(self.buffers[index_base], start, self.strides_in_domain(node.shape, spread), index.dtype)
+            slot = self.operand(
+                self.buffers[index_base], start, self.strides_in_domain(node.shape, spread), index.dtype
+            )
             position = self.k.fresh(index.dtype)
             self.k.steps.append(Load(position.name, slot))
             around = (*strides[:axis], *(0,) * len(shape), *strides[axis + 1 :])
@@ -280,7 +296,8 @@ class LoopLowering:
         self.k.steps.append(Load(register.name, slot, self.k.cast(position, dtypes.int64).name))
         return register
 
-    # Kernels -------------------------------------------------------------------------------------------------------
+    # Kernels
+    # -------------------------------------------------------------------------------------------------------
 
     def store(self, node: Apply, buffer: Buffer) -> None:
         strides = self.strides_in_domain(node.shape, contiguous_strides(node.shape))
@@ -305,13 +322,16 @@ class LoopLowering:
         for node, slot in self.partials:
             partial = target = targets[node]
             if parts > 1:
-                partial = Buffer(TensorType((parts, places[slot].index_stride), node.dtype), f"parts of {target.name}")
+                partial = Buffer(
+                    TensorType((parts, places[slot].index_stride), node.dtype), f"parts of {target.name}"
+                )
                 finishers.append(combine_parts(node, partial, target))
             places[slot] = replace(places[slot], buffer=partial)
         return [replace(kernel, places=tuple(places), parts=parts), *finishers]
 
     def part_count(self, kernel: Kernel) -> int:
-        """Parts of a reduction over rows: by shape alone, so that any number of threads gives the same sums."""
+        """Parts of a reduction over rows: by shape alone, so that any number of threads gives the same sums.
+        """
         wanted = max(-(-kernel.row_count // PART_ROWS) if self.vector == "inner" else 1, 1)
         wanted = max(wanted, min(-(-math.prod(self.domain) // PART_ELEMENTS), 64))
         step = 64 if kernel.spec.vector == "rows" and kernel.spec.rows == 1 else 1
@@ -328,11 +348,17 @@ class LoopLowering:
         groups = rows + inner
         extents = tuple(math.prod(self.domain[a] for a in axes) for axes in groups)
         places = tuple(
-            replace(p, strides=tuple(next((p.strides[a] for a in reversed(axes) if self.domain[a] != 1), 0) for axes in groups))
+            replace(
+                p,
+                strides=tuple(
+                    next((p.strides[a] for a in reversed(axes) if self.domain[a] != 1), 0) for axes in groups
+                ),
+            )
             for p in self.places
         )
         operands = tuple(
-            Operand(dtype, tuple(pattern(s) for s in place.strides)) for dtype, place in zip(self.types, places, strict=True)
+            Operand(dtype, tuple(pattern(s) for s in place.strides))
+            for dtype, place in zip(self.types, places, strict=True)
         )
         spec = LoopSpec(self.name, len(rows), len(inner), self.vector, operands, tuple(self.k.steps))
         return Kernel(spec, extents, places, tuple(self.group.nodes))
@@ -342,7 +368,9 @@ class LoopLowering:
         axes = tuple(a for a in axes if self.domain[a] != 1) or axes[:1]
         merged: list[tuple[int, ...]] = []
         for axis in axes:
-            if merged and all(p.strides[merged[-1][-1]] == p.strides[axis] * self.domain[axis] for p in self.places):
+            if merged and all(
+                p.strides[merged[-1][-1]] == p.strides[axis] * self.domain[axis] for p in self.places
+            ):
                 merged[-1] = (*merged[-1], axis)
             else:
                 merged.append((axis,))
@@ -365,10 +393,14 @@ def combine_parts(node: Apply, partial: Buffer, target: Buffer) -> Kernel:
     return Kernel(spec, (size, parts), places, (node,))
 
 
-def copy_kernel(source: Geometry, buffer: Buffer, target: Geometry, target_buffer: Buffer, name: str = "copy") -> Kernel:
+def copy_kernel(
+    source: Geometry, buffer: Buffer, target: Geometry, target_buffer: Buffer, name: str = "copy"
+) -> Kernel:
     """Copy one strided view onto another of the same shape."""
     shape, strides, offset = source
-    return _elementwise_kernel(name, shape, [(buffer, strides, offset)], (target_buffer, target[1], target[2]), ())
+    return _elementwise_kernel(
+        name, shape, [(buffer, strides, offset)], (target_buffer, target[1], target[2]), ()
+    )
 
 
 def fill_kernel(value: float, target: Geometry, buffer: Buffer) -> Kernel:
@@ -402,8 +434,12 @@ def _elementwise_kernel(
     return Kernel(spec, extents, places, ())
 
 
-def scatter_kernel(node: Apply, buffer: Buffer, buffers: dict[Value, Buffer], stored: Callable[[Value], Geometry | None]) -> Kernel:
-    """Add a source into `buffer`, which holds the operand already, at computed positions; one thread, in order."""
+def scatter_kernel(
+    node: Apply, buffer: Buffer, buffers: dict[Value, Buffer], stored: Callable[[Value], Geometry | None]
+) -> Kernel:
+    """Add a source into `buffer`, which holds the operand already, at computed positions; one thread, in
+    order.
+    """
     x, index, source = node.inputs
     axis, strides = node.attrs["axis"], contiguous_strides(node.shape)
     source_base, (shape, source_strides, source_offset) = resolve(source, stored)
@@ -420,8 +456,9 @@ def scatter_kernel(node: Apply, buffer: Buffer, buffers: dict[Value, Buffer], st
         Place(buffer, 0, tuple(around) or (0,), strides[axis]),
     )
     kinds = (source.dtype, index.dtype, node.dtype)
-    operands = tuple(Operand(d, tuple(pattern(s) for s in p.strides)) for d, p in zip(kinds, places, strict=True))
+    operands = tuple(
+        Operand(d, tuple(pattern(s) for s in p.strides)) for d, p in zip(kinds, places, strict=True)
+    )
     steps: tuple[Step, ...] = (Load("v1", 0), Load("v2", 1), Store("v1", 2, "v2"))
     spec = LoopSpec(node.op.name, len(shape), 0, "rows", operands, steps)
     return Kernel(spec, shape, places, (node,), serial=True)
-

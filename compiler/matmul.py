@@ -27,7 +27,9 @@ def product_kernel(lowering: LoopLowering) -> Kernel:
     if not wide.is_floating_point:
         raise LoweringError(f"matmul of {product.type} has no compiled form; use a floating dtype")
     accumulated = Register(PRODUCT, wide)
-    lowering.values[product] = lowering.k.cast(accumulated, product.dtype) if wide is not product.dtype else accumulated
+    lowering.values[product] = (
+        lowering.k.cast(accumulated, product.dtype) if wide is not product.dtype else accumulated
+    )
     for node in group.nodes:
         lowering.read(node)
     for node, buffer in lowering.outputs:
@@ -38,7 +40,9 @@ def product_kernel(lowering: LoopLowering) -> Kernel:
     rows, vectors = block(m, n, lanes(), wide is dtypes.float64)
     places = (*factors, *lowering.places)
     kinds = (product.dtype, product.dtype, *lowering.types)
-    operands = tuple(Operand(d, tuple(pattern(s) for s in p.strides)) for d, p in zip(kinds, places, strict=True))
+    operands = tuple(
+        Operand(d, tuple(pattern(s) for s in p.strides)) for d, p in zip(kinds, places, strict=True)
+    )
     steps = tuple(replace(s, operand=s.operand + 2) if hasattr(s, "operand") else s for s in lowering.k.steps)
     spec = MatmulSpec(lowering.name, rank - 2, wide, rows, vectors, operands, steps)
     return Kernel(spec, (*group.domain, k), places, tuple(group.nodes))
@@ -48,5 +52,7 @@ def _factor(lowering: LoopLowering, x: Value, rank: int, product: Apply) -> Plac
     """Where a factor lies, with strides over (batch.., its two matrix axes)."""
     base, (shape, strides, offset) = resolve(x, lowering.stored)
     aligned = (0,) * (rank - len(shape)) + tuple(strides)
-    batch = tuple(0 if size == 1 else s for size, s in zip(padded(shape, rank)[:-2], aligned[:-2], strict=True))
+    batch = tuple(
+        0 if size == 1 else s for size, s in zip(padded(shape, rank)[:-2], aligned[:-2], strict=True)
+    )
     return Place(lowering.buffers[base], offset, (*batch, *aligned[-2:]))

@@ -1,9 +1,10 @@
-"""From groups to an ordered list of kernels with memory: what is stored where, what is updated in place, what runs together.
+"""From groups to an ordered list of kernels with memory: what is stored where, what is updated in place, what
+runs together.
 
 Knows shapes, strides and buffers; knows nothing of addresses or machine code.
 
-Kernels of one level are independent and share a launch. A buffer lives from the level that writes it first to the level
-that reads it last; buffers whose lives do not meet share the arena.
+Kernels of one level are independent and share a launch. A buffer lives from the level that writes it first to
+the level that reads it last; buffers whose lives do not meet share the arena.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ ALIGNMENT = 64
 class Request:
     """What a program is made from.
 
-    `graph` computes the values to return, then `writes` (input number, value: the value replaces the input's memory),
-    then `checks` (bool values without axes, true where the program must stop before it writes to anything).
-    `strides` are the inputs' layouts, row-major where None.
+    `graph` computes the values to return, then `writes` (input number, value: the value replaces the input's
+    memory), then `checks` (bool values without axes, true where the program must stop before it writes to
+    anything). `strides` are the inputs' layouts, row-major where None.
     """
 
     graph: Graph
@@ -124,7 +125,9 @@ class Planner:
         base, geometry = self.place(value)
         buffer = Buffer(value.type, "staged")
         self.kernels.append(
-            copy_kernel(geometry, self.buffers[base], (value.shape, contiguous_strides(value.shape), 0), buffer)
+            copy_kernel(
+                geometry, self.buffers[base], (value.shape, contiguous_strides(value.shape), 0), buffer
+            )
         )
         return buffer
 
@@ -132,7 +135,8 @@ class Planner:
     def returned(self) -> int:
         return len(self.graph.outputs) - len(self.request.writes) - len(self.request.checks)
 
-    # What is stored -------------------------------------------------------------------------------------------------
+    # What is stored
+    # -------------------------------------------------------------------------------------------------
 
     def stored(self, value: Value) -> Geometry | None:
         return self.geometry.get(value)
@@ -184,7 +188,8 @@ class Planner:
         self.taken.add(target)
         return target
 
-    # Groups to kernels ----------------------------------------------------------------------------------------------
+    # Groups to kernels
+    # ----------------------------------------------------------------------------------------------
 
     def lower(self, group: Group, targets: Mapping[Apply, Buffer]) -> None:
         first = group.nodes[0]
@@ -217,7 +222,9 @@ class Planner:
             base = base.inputs[0]
         if is_free(base) or (isinstance(base, Const) and base.ndim == 0):
             free = base.op is creation.iota if isinstance(base, Apply) else False
-            strides = tuple(int(a == base.attrs["axis"]) for a in range(base.ndim)) if free else (0,) * base.ndim  # type: ignore[union-attr]
+            strides = (
+                tuple(int(a == base.attrs["axis"]) for a in range(base.ndim)) if free else (0,) * base.ndim
+            )  # type: ignore[union-attr]
             try:
                 resolve(node, lambda v: (v.shape, strides, 0) if v is base else None)
                 return
@@ -276,31 +283,41 @@ class Planner:
             assert spread is not None
             self.kernels.append(copy_kernel(spread, self.buffers[base], target, buffer))
 
-    # Updates in place -----------------------------------------------------------------------------------------------
+    # Updates in place
+    # -----------------------------------------------------------------------------------------------
 
     def in_place(self, groups: Sequence[Group]) -> dict[Apply, Buffer]:
         """Values that may be computed straight into the input they replace.
 
-        Every other reader of the old value must be able to run first, and the computing loop must read it, if at all,
-        at the very elements it writes.
+        Every other reader of the old value must be able to run first, and the computing loop must read it, if
+        at all, at the very elements it writes.
         """
         self.taken = set()
         of_node = {n: g for g in groups for n in g.nodes}
-        after: dict[Group, set[Group]] = {g: {of_node[x] for n in g.nodes for x in n.inputs if x in of_node} - {g} for g in groups}
+        after: dict[Group, set[Group]] = {
+            g: {of_node[x] for n in g.nodes for x in n.inputs if x in of_node} - {g} for g in groups
+        }
         chosen: dict[Apply, Buffer] = {}
         self.extra: dict[Group, set[Group]] = {g: set() for g in groups}
         seen: set[Value] = set()
         for number, written in self.request.writes:
             source, value = self.graph.inputs[number], _unshaped(written)
             group = of_node.get(value)
-            if group is None or group.kind not in ("loop", "product") or not isinstance(value, Apply) or value in seen:
+            if (
+                group is None
+                or group.kind not in ("loop", "product")
+                or not isinstance(value, Apply)
+                or value in seen
+            ):
                 continue
             seen.add(value)
             if {value, written} & set(self.graph.outputs[: self.returned]) or written.type != source.type:
                 continue
             if any(n.op in (indexing.take, indexing.gather) for n in group.nodes):
                 continue
-            if self.geometry[source][1] != contiguous_strides(source.shape) or self.reads_elsewhere(group, source, value):
+            if self.geometry[source][1] != contiguous_strides(source.shape) or self.reads_elsewhere(
+                group, source, value
+            ):
                 continue
             readers = {of_node[u] for u in self.readers(source)} - {group}
             if any(_reaches(reader, group, after) for reader in readers):
@@ -340,7 +357,8 @@ class Planner:
         """Groups in dependency order, those that overwrite an input after its readers."""
         of_node = {n: g for g in groups for n in g.nodes}
         waits = {
-            g: ({of_node[x] for n in g.nodes for x in n.inputs if x in of_node} | self.extra[g]) - {g} for g in groups
+            g: ({of_node[x] for n in g.nodes for x in n.inputs if x in of_node} | self.extra[g]) - {g}
+            for g in groups
         }
         # Overwriting anything waits for every check, so that a program that stops has changed nothing.
         checks = {of_node[v] for v in self.request.checks if v in of_node}
@@ -349,19 +367,23 @@ class Planner:
         order: list[Group] = []
         done: set[Group] = set()
         while pending:
-            ready = [g for g in pending if waits[g] <= done and (g not in writers or checks <= done or g in checks)]
+            ready = [
+                g for g in pending if waits[g] <= done and (g not in writers or checks <= done or g in checks)
+            ]
             assert ready, "kernels form a cycle"
             order += ready
             done.update(ready)
             pending = [g for g in pending if g not in done]
         return order
 
-    # Levels and memory ----------------------------------------------------------------------------------------------
+    # Levels and memory
+    # ----------------------------------------------------------------------------------------------
 
     def assign_levels(self, checks: Sequence[Buffer], visible: set[Buffer]) -> list[int]:
         """The launch each kernel belongs to: after all it conflicts with.
 
-        Whatever the caller can see is written after every check: an output may be the memory of an earlier gradient.
+        Whatever the caller can see is written after every check: an output may be the memory of an earlier
+        gradient.
         """
         written: dict[Buffer, int] = {}
         read: dict[Buffer, int] = {}
@@ -383,7 +405,8 @@ class Planner:
         return levels
 
     def pack(self, levels: Sequence[int], outside: set[Buffer]) -> tuple[dict[Buffer, int], int]:
-        """Offsets in the arena: large buffers first, each at the lowest place that is free for all its life."""
+        """Offsets in the arena: large buffers first, each at the lowest place that is free for all its life.
+        """
         life: dict[Buffer, tuple[int, int]] = {}
         for kernel, level in zip(self.kernels, levels, strict=True):
             for b in set().union(*accesses(kernel)) - outside:

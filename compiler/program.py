@@ -52,7 +52,9 @@ class Executable:
         for buffer in plan.checks:
             level = max(lv for k, lv in zip(plan.kernels, plan.levels, strict=True) if buffer in _written(k))
             flags.append((level, base + plan.arena[buffer]))
-        self.program = program = Program([_work(k) for k in plan.kernels], _separate(plan.levels, flags), _spread(flags))
+        self.program = program = Program(
+            [_work(k) for k in plan.kernels], _separate(plan.levels, flags), _spread(flags)
+        )
         returned = self.request.graph.outputs[: len(plan.outputs)]
         self.output_types = [(v.shape, v.dtype.numpy) for v in returned]
         outside: dict[Buffer, int] = {b: i for i, b in enumerate([*plan.inputs, *plan.outputs])}
@@ -86,18 +88,23 @@ class Executable:
     def run(self, given: Sequence[tuple[int, Array]], outputs: Sequence[Array]) -> int:
         """Run on (input number, array) pairs, writing `outputs`; the inputs left out are those bound before.
 
-        Returns 0, or the number of the launch whose check found bad input; then nothing was written to any input.
-        Not to be called by two threads at once.
+        Returns 0, or the number of the launch whose check found bad input; then nothing was written to any
+        input. Not to be called by two threads at once.
         """
         objects = self.objects
         for number, array in given:
             objects[number] = id(array)
         for number, array in enumerate(outputs, len(self.plan.inputs)):
             objects[number] = id(array)
-        return self.native(self.program.address, pool.address() if self.program.parallel else 0)
+        program = self.program
+        if program.threads != pool.get_num_threads():
+            program.fit(pool.get_num_threads())
+        return self.native(program.address, pool.address() if program.parallel else 0)
 
     def __call__(self, *arrays: Array) -> list[Array]:
-        """Outputs, in fresh memory, for one array per input. Raises RuntimeError when a check finds bad input."""
+        """Outputs, in fresh memory, for one array per input. Raises RuntimeError when a check finds bad
+        input.
+        """
         outputs = [np.empty(shape, dtype) for shape, dtype in self.output_types]
         if failed := self.run(list(enumerate(arrays)), outputs):
             raise RuntimeError(f"bad input found by the check of launch {failed}")

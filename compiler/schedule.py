@@ -1,7 +1,8 @@
 """Fusion: decide which nodes share a kernel.
 
-Knows shapes and kinds of ops, from their classes; knows nothing of memory or back ends. Groups grow greedily along the
-edges of the graph, from producers to consumers, as long as one loop nest can hold them and no cycle arises.
+Knows shapes and kinds of ops, from their classes; knows nothing of memory or back ends. Groups grow greedily
+along the edges of the graph, from producers to consumers, as long as one loop nest can hold them and no cycle
+arises.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 from compiler.ir import Apply, Graph, Value
 from compiler.ops import contraction, creation, indexing
-from compiler.ops.op import Elementwise, Movement, Reduction
+from compiler.ops.op import Elementwise, Reduction
 
 # A kernel past this size compiles slowly (about 1 ms a node) and runs out of registers anyway.
 MAX_NODES = 96
@@ -27,7 +28,8 @@ Axes = frozenset[int]
 class Group:
     """Nodes of one kernel, in order, over one `domain`.
 
-    `reductions` are the sets of domain axes reduced; `inner` is the set whose result is used inside the group.
+    `reductions` are the sets of domain axes reduced; `inner` is the set whose result is used inside the
+    group.
     """
 
     nodes: list[Apply]
@@ -50,8 +52,27 @@ def is_loop(node: Value) -> bool:
 
 
 def is_free(node: Value) -> bool:
-    """Whether a node costs nothing where it is used: a constant or an index, made of the loop's own counters."""
+    """Whether a node costs nothing where it is used: a constant or an index, made of the loop's own counters.
+    """
     return isinstance(node, Apply) and node.op in (creation.full, creation.iota)
+
+
+def addressed(node: Apply) -> tuple[Value, ...]:
+    """Values a node reads by address, so that they must be in memory before its kernel starts."""
+    if node.op is indexing.take:
+        found = node.inputs
+    elif node.op is indexing.gather:
+        found = node.inputs[:1]
+    else:
+        return ()
+    return tuple(unmoved(x) for x in found)
+
+
+def unmoved(value: Value) -> Value:
+    """The value behind a chain of movements."""
+    while isinstance(value, Apply) and isinstance(value.op, Movement):
+        value = value.inputs[0]
+    return value
 
 
 def padded(shape: Shape, rank: int) -> Shape:
@@ -103,12 +124,15 @@ class Scheduler:
         return self.ordered()
 
     def join_scalars(self) -> None:
-        """Values without axes share kernels even where no edge joins them: each kernel costs more than its work."""
+        """Values without axes share kernels even where no edge joins them: each kernel costs more than its
+        work.
+        """
         depth: dict[Group, int] = {}
         for group in self.ordered():
             before = (self.group[x] for n in group.nodes for x in n.inputs if x in self.group)
             depth[group] = 1 + max((depth[g] for g in before if g is not group), default=-1)
-        # Only groups that become ready together, so that none waits for another's inputs; those cannot form a cycle.
+        # Only groups that become ready together, so that none waits for another's inputs; those cannot form a
+        # cycle.
         joined: dict[int, Group] = {}
         for group, level in depth.items():
             if group.kind != "loop" or math.prod(group.domain) != 1 or group.reductions:
@@ -130,7 +154,8 @@ class Scheduler:
         self.group[node] = group
         self.groups[group] = None
 
-    # Merging -------------------------------------------------------------------------------------------------------
+    # Merging
+    # -------------------------------------------------------------------------------------------------------
 
     def try_merge(self, producer: Value, consumer: Apply) -> None:
         first, second = self.group.get(producer), self.group[consumer]
@@ -171,6 +196,8 @@ class Scheduler:
         """The merged group, None when one loop nest cannot hold it."""
         nodes = sorted({*first.nodes, *second.nodes}, key=lambda n: n.serial)
         members = set(nodes)
+        if any(x in members for n in nodes for x in addressed(n)):
+            return None
         reductions: set[Axes] = set()
         used: set[Axes] = set()
         for node in nodes:
@@ -185,7 +212,8 @@ class Scheduler:
             return None
         row = tuple(1 if a in inner else size for a, size in enumerate(domain))
         for node in nodes:
-            # A value smaller than a row is computed again in every row: not worth it for a reduction or a costly one.
+            # A value smaller than a row is computed again in every row: not worth it for a reduction or a
+            # costly one.
             if padded(domain_of(node), len(domain)) not in (domain, row) and _expensive(node):
                 return None
         return Group(nodes, domain, "loop", reductions, inner if reductions else None)
@@ -207,7 +235,8 @@ class Scheduler:
         for node in merged.nodes:
             self.group[node] = merged
 
-    # Order ---------------------------------------------------------------------------------------------------------
+    # Order
+    # ---------------------------------------------------------------------------------------------------------
 
     def makes_cycle(self, first: Group, second: Group) -> bool:
         """Whether `second` depends on `first` through a third group."""
@@ -227,7 +256,10 @@ class Scheduler:
         return {g: None for g in users if g is not group}
 
     def ordered(self) -> list[Group]:
-        waiting = {g: {self.group[x] for n in g.nodes for x in n.inputs if x in self.group} - {g} for g in self.groups}
+        waiting = {
+            g: {self.group[x] for n in g.nodes for x in n.inputs if x in self.group} - {g}
+            for g in self.groups
+        }
         order: list[Group] = []
         done: set[Group] = set()
         remaining = sorted(self.groups, key=lambda g: g.nodes[-1].serial)

@@ -23,14 +23,15 @@ def run(
     arrays: Sequence[np.ndarray[Any, Any]],
     strides: Sequence[Sequence[int]],
     index_strides: Sequence[int] | None = None,
+    offsets: Sequence[int] | None = None,
 ) -> None:
     """Execute `spec` on flat `arrays` (one per operand, written in place); `strides` in elements, one per axis.
 
-    An outer reduction writes one slice: the whole loop is a single part.
+    Operands start at `offsets` in their arrays. An outer reduction writes one slice: the whole loop is a single part.
     """
     extents, values = tuple(extents), {}
     inner_axes = tuple(range(spec.rows, spec.axes))
-    places = [_addresses(extents, s) for s in strides]
+    places = [o + _addresses(extents, s) for o, s in zip(offsets or (0,) * len(strides), strides, strict=True)]
     k = NumpyScalars()
 
     def address(operand: int, index: str | None) -> Any:
@@ -73,17 +74,22 @@ def run(
 
 
 def run_matmul(
-    spec: MatmulSpec, extents: Sequence[int], arrays: Sequence[np.ndarray[Any, Any]], strides: Sequence[Sequence[int]]
+    spec: MatmulSpec,
+    extents: Sequence[int],
+    arrays: Sequence[np.ndarray[Any, Any]],
+    strides: Sequence[Sequence[int]],
+    offsets: Sequence[int] | None = None,
 ) -> None:
     """Execute `spec` on flat `arrays` as `run` does: sums over k in float64, rounded once to the product's dtype."""
     batch, (m, n, k) = tuple(extents[: spec.batch]), extents[spec.batch :]
-    a = arrays[0][np.broadcast_to(_addresses((*batch, m, k), strides[0]), (*batch, m, k))]
-    b = arrays[1][np.broadcast_to(_addresses((*batch, k, n), strides[1]), (*batch, k, n))]
+    offsets = offsets or (0,) * len(strides)
+    a = arrays[0][np.broadcast_to(offsets[0] + _addresses((*batch, m, k), strides[0]), (*batch, m, k))]
+    b = arrays[1][np.broadcast_to(offsets[1] + _addresses((*batch, k, n), strides[1]), (*batch, k, n))]
     with np.errstate(all="ignore"):
         product = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(spec.dtype.numpy)
     shape = (*batch, m, n)
     contiguous = [int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
-    run(spec.epilogue, shape, [*arrays, product.reshape(-1)], [*strides, contiguous])
+    run(spec.epilogue, shape, [*arrays, product.reshape(-1)], [*strides, contiguous], offsets=[*offsets, 0])
 
 
 def _held(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -18,7 +18,9 @@ def decomposed(node: Apply) -> Value | None:
 
 
 def picked(node: Apply) -> Value | None:
-    """gather(computed x, one index a row) -> sum(where(position == index, x, 0)): it fuses where a gather needs memory"""
+    """gather(computed x, one index a row) -> sum(where(position == index, x, 0)): it fuses where a gather
+    needs memory
+    """
     if node.op is not indexing.gather or not isinstance(node.inputs[0], Apply):
         return None
     x, index = node.inputs

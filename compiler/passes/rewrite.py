@@ -1,6 +1,7 @@
 """Apply local rules to a graph until nothing changes.
 
-A rule looks at one application, whose inputs are already rewritten, and returns an equal value or None. Knows no rules.
+A rule looks at one application, whose inputs are already rewritten, and returns an equal value or None. Knows
+no rules.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def rewrite(graph: Graph, rules: tuple[Rule, ...], sharing_rules: tuple[SharingR
         return value
 
     for node in graph.nodes:
-        made = apply(node.with_inputs(tuple(new[x] for x in node.inputs))) if isinstance(node, Apply) else node
+        made = (
+            apply(node.with_inputs(tuple(new[x] for x in node.inputs))) if isinstance(node, Apply) else node
+        )
         new[node] = made
         uses[made] = uses.get(made, 0) + len(graph.users[node]) + returned[node]
     outputs = tuple(new[v] for v in graph.outputs)

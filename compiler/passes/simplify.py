@@ -15,9 +15,13 @@ from compiler.passes.rewrite import fixpoint
 
 def fold_scalars(node: Apply) -> Value | None:
     """op(constants without axes) -> constant"""
-    if not isinstance(node.op, Elementwise) or not all(isinstance(x, Const) and x.ndim == 0 for x in node.inputs):
+    if not isinstance(node.op, Elementwise) or not all(
+        isinstance(x, Const) and x.ndim == 0 for x in node.inputs
+    ):
         return None
-    return constant(node.op.compute(*(x.data for x in node.inputs if isinstance(x, Const)), **node.attrs), node.where)
+    return constant(
+        node.op.compute(*(x.data for x in node.inputs if isinstance(x, Const)), **node.attrs), node.where
+    )
 
 
 def full_is_scalar(node: Apply) -> Value | None:
@@ -57,7 +61,12 @@ def unit(node: Apply) -> Value | None:
     unit = node.op.unit if node.dtype.is_floating_point else abs(node.op.unit)
     x, y = node.inputs
     for kept, other in ((x, y), (y, x)) if node.op.commutative else ((x, y),):
-        if isinstance(other, Const) and other.ndim == 0 and _same_number(other, unit) and kept.type == node.type:
+        if (
+            isinstance(other, Const)
+            and other.ndim == 0
+            and _same_number(other, unit)
+            and kept.type == node.type
+        ):
             return kept
     return None
 

@@ -1,6 +1,7 @@
 """Views out of the way of fusion: movements travel up through elementwise ops to the memory they re-address.
 
-Dropped axes of size 1 travel the other way, down to the outputs, so that the nodes of one kernel share a rank.
+Dropped axes of size 1 travel the other way, down to the outputs, so that the nodes of one kernel share a
+rank.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from compiler.passes.rewrite import fixpoint
 from compiler.passes.simplify import RULES
 from compiler.types import contiguous_strides
 
-# A value that several consumers read is computed again behind a view only when it is this small a tree of elementwise ops.
+# A value that several consumers read is computed again behind a view only when it is this small a tree of
+# elementwise ops.
 _AGAIN = 4
 
 
@@ -28,11 +30,17 @@ def implicit_expand(node: Apply) -> Value | None:
             shorter = [*inputs[:i], x.inputs[0], *inputs[i + 1 :]]
             if broadcast_shapes(*(v.shape for v in shorter)) == node.shape:
                 inputs = shorter
-    return None if all(x is y for x, y in zip(inputs, node.inputs, strict=True)) else node.with_inputs(tuple(inputs))
+    return (
+        None
+        if all(x is y for x, y in zip(inputs, node.inputs, strict=True))
+        else node.with_inputs(tuple(inputs))
+    )
 
 
 def sink_expand(node: Apply) -> Value | None:
-    """op(expand(x), y) -> expand(op(x, y)), where nothing else gives the shape; unsqueeze(expand(x)) -> expand(unsqueeze(x))"""
+    """op(expand(x), y) -> expand(op(x, y)), where nothing else gives the shape; unsqueeze(expand(x)) ->
+    expand(unsqueeze(x))
+    """
     if isinstance(node.op, Elementwise):
         narrow = [x.inputs[0] if isinstance(x, Apply) and x.op is movement.expand else x for x in node.inputs]
         if all(x is y for x, y in zip(narrow, node.inputs, strict=True)):
@@ -122,7 +130,11 @@ def up(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
 def transposed_product(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
     """swap_last(matmul(a, b)) -> matmul(swap_last(b), swap_last(a))"""
     product = node.inputs[0] if node.inputs else None
-    if node.op is not movement.permute or not isinstance(product, Apply) or product.op is not contraction.matmul:
+    if (
+        node.op is not movement.permute
+        or not isinstance(product, Apply)
+        or product.op is not contraction.matmul
+    ):
         return None
     n = node.ndim
     if shared(product) or node.attrs["axes"] != (*range(n - 2), n - 1, n - 2):

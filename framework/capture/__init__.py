@@ -1,1 +1,3 @@
-"""`@compile`: record a function on IR values, replay it as one program, and see to it that Python's meaning is kept."""
+"""`@compile`: record a function on IR values, replay it as one program, and see to it that Python's meaning
+is kept.
+"""

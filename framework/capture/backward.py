@@ -1,7 +1,8 @@
 """The compiled backward of a compiled forward: a second program, built when it is first needed.
 
-Recording the gradient rules splits their graph in two: what depends on the incoming gradients is the backward program;
-the forward values it reads are kept by the forward program. Knows graphs and nodes of the gradient tape.
+Recording the gradient rules splits their graph in two: what depends on the incoming gradients is the backward
+program; the forward values it reads are kept by the forward program. Knows graphs and nodes of the gradient
+tape.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ Array = np.ndarray[Any, Any]
 class Backward:
     """What one variant needs to differentiate its results.
 
-    `targets` are the sources (by number) that get gradients; `kept` the forward values the backward reads, `sources` the
-    numbers of program inputs it reads; the program's inputs are gradients, kept values, inputs, in this order.
+    `targets` are the sources (by number) that get gradients; `kept` the forward values the backward reads,
+    `sources` the numbers of program inputs it reads; the program's inputs are gradients, kept values, inputs,
+    in this order.
     """
 
     targets: list[int]
@@ -64,7 +66,9 @@ def record_backward(roots: Sequence[Tensor], sources: Sequence[Source], tracer: 
 def _split(
     seeds: list[Input], outputs: tuple[Value, ...], numbers: dict[Input | None, int]
 ) -> tuple[list[Value], list[int], Graph]:
-    """Cut a gradient graph below the seeds: (forward values it reads, program inputs it reads, the rest as a graph)."""
+    """Cut a gradient graph below the seeds: (forward values it reads, program inputs it reads, the rest as a
+    graph).
+    """
     depends: set[Value] = set(seeds)
     new: dict[Value, Value] = {s: s for s in seeds}
     kept: dict[Value, Input] = {}
@@ -118,7 +122,9 @@ class CompiledBackward(Node):
                 "the backward of a compiled function is itself not differentiable: call the function uncompiled for "
                 "create_graph=True, or compute the second derivative inside @compile"
             )
-        return self.backward.program()(*map(np.ascontiguousarray, seeds), *self.kept, *(e.data for e in self.saved))
+        return self.backward.program()(
+            *map(np.ascontiguousarray, seeds), *self.kept, *(e.data for e in self.saved)
+        )
 
     def release(self) -> None:
         self.kept = None

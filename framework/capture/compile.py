@@ -1,7 +1,7 @@
 """The `@compile` decorator: find the variant for a call, record a new one, or run eagerly and say why.
 
-A call is first recorded on IR values, which changes nothing; then its program runs. What cannot be recorded runs as
-ordinary Python.
+A call is first recorded on IR values, which changes nothing; then its program runs. What cannot be recorded
+runs as ordinary Python.
 """
 
 from __future__ import annotations
@@ -117,8 +117,12 @@ class CompiledFunction:
         last = entry.variants[-1]
         return last.recheck() or last.first_change() or "another thread changed what is guarded"
 
-    def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> tuple[Variant | None, str]:
-        """The program of one call, or None and the reason it must run eagerly; nothing real is changed either way."""
+    def _capture(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
+    ) -> tuple[Variant | None, str]:
+        """The program of one call, or None and the reason it must run eagerly; nothing real is changed either
+        way.
+        """
         tracer, observer = Tracer(), Observer()
         grad_mode = ambient.grad_enabled
         for x in leaves:
@@ -147,7 +151,8 @@ class CompiledFunction:
             ambient.tracer = None
             ambient.grad_enabled = grad_mode
 
-    # Inspection -----------------------------------------------------------------------------------------------------
+    # Inspection
+    # -----------------------------------------------------------------------------------------------------
 
     @property
     def variants(self) -> list[Variant]:
@@ -165,7 +170,11 @@ class CompiledFunction:
 
     def explain(self) -> Explanation:
         """What became of this function: printable, with the facts as attributes."""
-        return Explanation(getattr(self.function, "__name__", type(self.function).__name__), list(self.history), [e.eager for e in self.entries.values() if e.eager])
+        return Explanation(
+            getattr(self.function, "__name__", type(self.function).__name__),
+            list(self.history),
+            [e.eager for e in self.entries.values() if e.eager],
+        )
 
     def __repr__(self) -> str:
         return f"<compiled {self.function!r}: {len(self.variants)} variants>"
@@ -226,10 +235,12 @@ def compile(function: F, *, strict: bool = False) -> F: ...
 @overload
 def compile(function: None = None, *, strict: bool = False) -> Callable[[F], F]: ...
 def compile(function: Any = None, *, strict: bool = False) -> Any:
-    """Compile a function, method or module: same results, state and errors as eager, in one fused native program.
+    """Compile a function, method or module: same results, state and errors as eager, in one fused native
+    program.
 
-    Whole training steps included: forward, `backward()` and `optimizer.step()`. Works as `@compile`, `@compile(...)` and
-    `compile(f)`. A function that cannot be replayed runs eagerly; with `strict=True` it raises CompileError instead.
+    Whole training steps included: forward, `backward()` and `optimizer.step()`. Works as `@compile`,
+    `@compile(...)` and `compile(f)`. A function that cannot be replayed runs eagerly; with `strict=True` it
+    raises CompileError instead.
 
         @fw.compile
         def step(x, y):
@@ -238,6 +249,7 @@ def compile(function: Any = None, *, strict: bool = False) -> Any:
             loss.backward()
             optimizer.step()
             return loss
+
     """
     if function is None:
         return functools.partial(compile, strict=strict)

@@ -30,7 +30,9 @@ class KernelFacts:
 
 
 def facts(kernel: Kernel, level: int, seconds: float, cached: bool) -> KernelFacts:
-    """The numbers of a kernel, read off its spec: bytes are those of distinct memory, flops count vocabulary calls."""
+    """The numbers of a kernel, read off its spec: bytes are those of distinct memory, flops count vocabulary
+    calls.
+    """
     spec = kernel.spec
     moved: dict[Any, int] = {}
     for place in kernel.places:
@@ -44,7 +46,9 @@ def facts(kernel: Kernel, level: int, seconds: float, cached: bool) -> KernelFac
         flops = calls * points
     ops = tuple(n.op.name for n in kernel.nodes) or (spec.name,)
     lines = tuple(dict.fromkeys(n.where for n in kernel.nodes if n.where))
-    return KernelFacts(spec.name, ops, lines, kernel.extents, sum(moved.values()), flops, level, seconds, cached)
+    return KernelFacts(
+        spec.name, ops, lines, kernel.extents, sum(moved.values()), flops, level, seconds, cached
+    )
 
 
 @dataclass

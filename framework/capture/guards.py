@@ -1,6 +1,7 @@
 """Guards of a variant: what must still be so for its program to mean what the function means.
 
-Cheap questions first: one counter stands for all modules, optimizers and tensors; names are compared by identity.
+Cheap questions first: one counter stands for all modules, optimizers and tensors; names are compared by
+identity.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Guard:
 
 
 def structure_of(thing: Module | Optimizer) -> dict[str, Any]:
-    """Everything about a module or optimizer that recorded code may have depended on, to be compared shallowly.
+    """Everything about a module or optimizer that recorded code may have depended on, to be compared
+    shallowly.
 
     Options of an optimizer are absent: a step reads them through runtime scalars and guards of its own.
     """
@@ -73,7 +75,9 @@ def name_guards(observer: Observer) -> list[Guard]:
         # A class's namespace is a proxy, always current.
         found.append(Guard(_same_item(held, name, seen), subject, seen))
     for function, code, seen in observer.functions.values():
-        found.append(Guard(_same_function(function, code, seen), f"{function.__qualname__} has its code and defaults"))
+        found.append(
+            Guard(_same_function(function, code, seen), f"{function.__qualname__} has its code and defaults")
+        )
     return found
 
 

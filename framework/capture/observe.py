@@ -1,7 +1,8 @@
 """What recorded Python reads and does besides tensor work: names to guard, and effects that forbid a replay.
 
-A profile hook sees every Python frame before it runs and every C call before it happens; an effect stops the capture
-there, so that nothing has happened when the function then runs eagerly. What cannot be judged counts as an effect.
+A profile hook sees every Python frame before it runs and every C call before it happens; an effect stops the
+capture there, so that nothing has happened when the function then runs eagerly. What cannot be judged counts
+as an effect.
 """
 
 from __future__ import annotations
@@ -21,16 +22,68 @@ import numpy as np
 
 _ROOT = Path(__file__).parents[2]
 _OWN = tuple(str(_ROOT / package) for package in ("framework", "compiler", "kernels"))
-_STANDARD = (sysconfig.get_path("stdlib"), "<frozen", str(Path(np.__file__).parent), str(Path(ml_dtypes.__file__).parent))
+_STANDARD = (
+    sysconfig.get_path("stdlib"),
+    "<frozen",
+    str(Path(np.__file__).parent),
+    str(Path(ml_dtypes.__file__).parent),
+)
 # Standard modules whose Python code only serves its caller: context managers, partials, containers.
 _HARMLESS = {
     sys.modules[name].__file__
-    for name in ("contextlib", "functools", "collections", "typing", "abc", "enum", "types", "operator", "dataclasses")
+    for name in (
+        "contextlib",
+        "functools",
+        "collections",
+        "typing",
+        "abc",
+        "enum",
+        "types",
+        "operator",
+        "dataclasses",
+    )
     if name in sys.modules and getattr(sys.modules[name], "__file__", None)
 }
-_HARMLESS_MODULES = {"math", "cmath", "operator", "functools", "itertools", "typing", "dataclasses", "collections", "contextlib", "numpy", "builtins"}
-_IMPURE_MODULES = {"time", "random", "_random", "posix", "nt", "_io", "os", "numpy.random", "numpy.random.mtrand", "secrets", "sys"}
-_IMPURE_BUILTINS = {"print", "input", "open", "exec", "eval", "setattr", "delattr", "__import__", "breakpoint", "globals", "vars", "next"}
+_HARMLESS_MODULES = {
+    "math",
+    "cmath",
+    "operator",
+    "functools",
+    "itertools",
+    "typing",
+    "dataclasses",
+    "collections",
+    "contextlib",
+    "numpy",
+    "builtins",
+}
+_IMPURE_MODULES = {
+    "time",
+    "random",
+    "_random",
+    "posix",
+    "nt",
+    "_io",
+    "os",
+    "numpy.random",
+    "numpy.random.mtrand",
+    "secrets",
+    "sys",
+}
+_IMPURE_BUILTINS = {
+    "print",
+    "input",
+    "open",
+    "exec",
+    "eval",
+    "setattr",
+    "delattr",
+    "__import__",
+    "breakpoint",
+    "globals",
+    "vars",
+    "next",
+}
 _MUTATING = {
     "append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault", "popitem", "add",
     "discard", "write", "appendleft", "popleft", "extendleft", "rotate", "send", "throw", "__setitem__", "__delitem__",
@@ -38,17 +91,29 @@ _MUTATING = {
 }  # fmt: skip
 # Attributes of tensors whose assignment a capture records.
 _RECORDED = {"grad", "requires_grad", "data"}
-_EFFECTS = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "STORE_SUBSCR", "DELETE_SUBSCR", "IMPORT_NAME"}
+_EFFECTS = {
+    "STORE_GLOBAL",
+    "DELETE_GLOBAL",
+    "STORE_ATTR",
+    "DELETE_ATTR",
+    "STORE_SUBSCR",
+    "DELETE_SUBSCR",
+    "IMPORT_NAME",
+}
 
 SIMPLE = (int, float, complex, str, bytes, bool, type(None))
 
 
 class EffectError(BaseException):
-    """Recorded code is about to do something a replay would leave out. Not an Exception: user code must not catch it."""
+    """Recorded code is about to do something a replay would leave out. Not an Exception: user code must not
+    catch it.
+    """
 
 
 def _serves_us(frame: types.FrameType) -> bool:
-    """Whether a frame of the standard library or NumPy was entered from this project's code and not from the user's."""
+    """Whether a frame of the standard library or NumPy was entered from this project's code and not from the
+    user's.
+    """
     caller: types.FrameType | None = frame
     while caller is not None and caller.f_code.co_filename.startswith(_STANDARD):
         caller = caller.f_back
@@ -56,10 +121,14 @@ def _serves_us(frame: types.FrameType) -> bool:
 
 
 def _is_ours(frame: types.FrameType) -> bool:
-    """Whether a frame runs this project's code, or a method that `dataclass` wrote (it fills a new object only)."""
+    """Whether a frame runs this project's code, or a method that `dataclass` wrote (it fills a new object
+    only).
+    """
     code = frame.f_code
     if code.co_filename == "<string>":
-        return code.co_qualname.startswith("__create_fn__") or _is_own_name(frame.f_globals.get("__name__", ""))
+        return code.co_qualname.startswith("__create_fn__") or _is_own_name(
+            frame.f_globals.get("__name__", "")
+        )
     return code.co_filename.startswith(_OWN)
 
 
@@ -86,7 +155,9 @@ def _effect_of(code: types.CodeType) -> str | None:
 
 
 class Observer:
-    """Watches one capture: `run(function, args, kwargs)`, then `names` to guard. Raises EffectError at an effect."""
+    """Watches one capture: `run(function, args, kwargs)`, then `names` to guard. Raises EffectError at an
+    effect.
+    """
 
     def __init__(self) -> None:
         # (namespace, name, value): what a name meant; replays need the same meaning.
@@ -100,7 +171,9 @@ class Observer:
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call `function` under observation."""
-        self.old = {id(x) for x in gc.get_objects() if issubclass(type(x), list | dict | set | types.GeneratorType)}
+        self.old = {
+            id(x) for x in gc.get_objects() if issubclass(type(x), list | dict | set | types.GeneratorType)
+        }
         self.see_function(function)
         previous = sys.getprofile()
         sys.setprofile(self.profile)
@@ -161,12 +234,16 @@ class Observer:
         if isinstance(value, types.ModuleType):
             top = value.__name__.split(".")[0]
             if top not in _HARMLESS_MODULES and not (getattr(value, "__file__", None) or "").startswith(_OWN):
-                self.stop(f"{Path(code.co_filename).name}:{code.co_firstlineno}: module {value.__name__} is used")
+                self.stop(
+                    f"{Path(code.co_filename).name}:{code.co_firstlineno}: module {value.__name__} is used"
+                )
         self.names[id(scope), name] = (scope, name, snapshot(value))
         self.see_object(value, code)
 
     def see_object(self, value: Any, code: types.CodeType) -> None:
-        """Note every attribute the code names that this object, or its class, has; and what a function closes over."""
+        """Note every attribute the code names that this object, or its class, has; and what a function closes
+        over.
+        """
         if isinstance(value, types.FunctionType | types.MethodType):
             self.see_function(value)
             return

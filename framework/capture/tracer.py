@@ -1,7 +1,7 @@
 """The active capture: tensors as IR values, and everything the recorded code did to state, kept aside.
 
-Nothing real is touched while recording: writes, gradients and random draws are noted here and carried out by the program.
-Knows tensors and IR values; knows nothing of guards on Python objects or of running programs.
+Nothing real is touched while recording: writes, gradients and random draws are noted here and carried out by
+the program. Knows tensors and IR values; knows nothing of guards on Python objects or of running programs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Chain = tuple[Any, ...]
 
 @dataclass(eq=False)
 class Source:
-    """Memory seen by a capture: the tensor that owns it, its value now, and how often the capture wrote to it.
+    """Memory seen by a capture: the tensor that owns it, its value now, and how often the capture wrote to
+    it.
 
     `input` is the program input of memory that existed before; None for tensors made inside.
     """
@@ -71,14 +72,17 @@ class Tracer:
     versions: dict[int, int] = field(default_factory=dict)
     kept: list[Any] = field(default_factory=list)
 
-    # Values ---------------------------------------------------------------------------------------------------------
+    # Values
+    # ---------------------------------------------------------------------------------------------------------
 
     def adopt(self, t: Tensor) -> Source:
         """The source of a tensor that exists already, as memory of its own."""
         source = self.sources.get(id(t))
         if source is None:
             assert t._data is not None, "only a real tensor is adopted"
-            node = Input(TensorType(t._data.shape, dtypes.of_numpy(t._data.dtype)), name=f"t{len(self.sources)}")
+            node = Input(
+                TensorType(t._data.shape, dtypes.of_numpy(t._data.dtype)), name=f"t{len(self.sources)}"
+            )
             source = self.sources[id(t)] = Source(t, node, node)
         return source
 
@@ -90,7 +94,9 @@ class Tracer:
             t = t._base
         if id(t) not in self.sources:
             if t._data is None:
-                raise TraceError("a tensor made in an earlier capture is used: return it from that call instead")
+                raise TraceError(
+                    "a tensor made in an earlier capture is used: return it from that call instead"
+                )
             return self.adopt(t), chain
         return self.sources[id(t)], chain
 
@@ -133,7 +139,8 @@ class Tracer:
         """The version of a tensor's memory, writes of this capture included."""
         return t._storage.version + self.versions.get(id(t._storage), 0)
 
-    # State ----------------------------------------------------------------------------------------------------------
+    # State
+    # ----------------------------------------------------------------------------------------------------------
 
     def grad(self, t: Tensor) -> Tensor | None:
         """The gradient as the recorded code sees it."""
@@ -149,7 +156,9 @@ class Tracer:
 
     def set_data(self, t: Tensor, value: Tensor) -> None:
         """Refuse: memory cannot be exchanged by a program."""
-        raise TraceError("`.data` is assigned inside @compile: use copy_() under no_grad, or assign it outside")
+        raise TraceError(
+            "`.data` is assigned inside @compile: use copy_() under no_grad, or assign it outside"
+        )
 
     def alias(self, made: Tensor, data: Tensor) -> None:
         """Refuse: a parameter made anew at each call has no identity to replay."""
@@ -172,7 +181,8 @@ class Tracer:
         draws.count += 1
         return draws.seed, _plus(draws.offset, from_start)
 
-    # Guards ---------------------------------------------------------------------------------------------------------
+    # Guards
+    # ---------------------------------------------------------------------------------------------------------
 
     def guard(self, read: Callable[[], Any]) -> Any:
         """The value of `read()`, which a replay needs to be the same."""

@@ -14,7 +14,9 @@ Structure = Hashable
 
 def is_leaf(x: Any) -> bool:
     """Whether `x` is no container known here."""
-    return not isinstance(x, list | tuple | dict) and not (dataclasses.is_dataclass(x) and not isinstance(x, type))
+    return not isinstance(x, list | tuple | dict) and not (
+        dataclasses.is_dataclass(x) and not isinstance(x, type)
+    )
 
 
 def flatten(x: Any, leaves: list[Any]) -> Structure:
@@ -24,7 +26,10 @@ def flatten(x: Any, leaves: list[Any]) -> Structure:
     if isinstance(x, dict):
         return (type(x), tuple([(key, flatten(item, leaves)) for key, item in x.items()]))
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        return (type(x), tuple([(f.name, flatten(getattr(x, f.name), leaves)) for f in dataclasses.fields(x)]))
+        return (
+            type(x),
+            tuple([(f.name, flatten(getattr(x, f.name), leaves)) for f in dataclasses.fields(x)]),
+        )
     leaves.append(x)
     return None
 
@@ -42,5 +47,7 @@ def map_leaves(function: Callable[[Any], Any], x: Any) -> Any:
             new[key] = map_leaves(function, item)
         return new
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        return dataclasses.replace(x, **{f.name: map_leaves(function, getattr(x, f.name)) for f in dataclasses.fields(x)})
+        return dataclasses.replace(
+            x, **{f.name: map_leaves(function, getattr(x, f.name)) for f in dataclasses.fields(x)}
+        )
     return function(x)

@@ -1,4 +1,5 @@
-"""One recorded call as a program: binds inputs, runs, and carries out the effects on gradients, versions and generators.
+"""One recorded call as a program: binds inputs, runs, and carries out the effects on gradients, versions and
+generators.
 
 Built from a finished Tracer; knows guards only as things that hold or do not.
 """
@@ -34,7 +35,8 @@ Array = np.ndarray[Any, Any]
 
 
 class FreedNode(Node):
-    """Stands for history that the program has already used up: asking it for gradients is a second backward."""
+    """Stands for history that the program has already used up: asking it for gradients is a second backward.
+    """
 
     __slots__ = ()
 
@@ -49,7 +51,8 @@ class Result:
     number: int
     chain: Chain
     requires_grad: bool
-    # Name of a history that the call has used up; position among the results that can still be differentiated.
+    # Name of a history that the call has used up; position among the results that can still be
+    # differentiated.
     freed: str = ""
     root: int = -1
 
@@ -65,7 +68,8 @@ class Given:
 
 @dataclass
 class GradientSlot:
-    """One `.grad` a call assigns: of argument `position` or of `leaf`; output `number`, or the tensor `real` (or None).
+    """One `.grad` a call assigns: of argument `position` or of `leaf`; output `number`, or the tensor `real`
+    (or None).
 
     The gradient of the last run is written over when nobody but the leaf still holds it.
     """
@@ -154,14 +158,18 @@ class Variant:
         self._build(inputs, written)
         # Where each input's memory comes from: an argument, the gradient of a leaf, or a tensor met inside.
         leaf_of = {id(g): leaf for leaf, g in tracer.gradients_read.values() if g is not None}
-        self.arguments = [(i, position[id(s.owner)]) for i, s in enumerate(self.sources) if id(s.owner) in position]
+        self.arguments = [
+            (i, position[id(s.owner)]) for i, s in enumerate(self.sources) if id(s.owner) in position
+        ]
         self.held = [
             (i, s.owner, leaf_of.get(id(s.owner)), dict(s.owner._hooks or {}))
             for i, s in enumerate(self.sources)
             if id(s.owner) not in position
         ]
         self.gradients_read = [(leaf, g is None) for leaf, g in tracer.gradients_read.values()]
-        self.written_arguments = [(position[id(s.owner)], s.writes) for _, s in written if id(s.owner) in position]
+        self.written_arguments = [
+            (position[id(s.owner)], s.writes) for _, s in written if id(s.owner) in position
+        ]
         self.written_held = [i for i, s in written if id(s.owner) not in position]
         self.clock = Clock()
         self.kinds = [_kind(s.owner) for s in self.sources]
@@ -169,11 +177,13 @@ class Variant:
         self._bind_scalars()
         slots = {slot.number: slot for slot in self.gradients if slot.reusable and slot.number >= 0}
         self.output_plan = [
-            (slots.get(number), shape, dtype) for number, (shape, dtype) in enumerate(self.executable.output_types)
+            (slots.get(number), shape, dtype)
+            for number, (shape, dtype) in enumerate(self.executable.output_types)
         ]
         self.seen = self.seen_gradients = -1
 
-    # Building -------------------------------------------------------------------------------------------------------
+    # Building
+    # -------------------------------------------------------------------------------------------------------
 
     def _output(self, source: Source) -> int:
         number = self.numbers.get(id(source))
@@ -190,7 +200,9 @@ class Variant:
             owner = source.owner
             where = position.get(id(owner), -1)
             if chain and ambient.grad_enabled and x.requires_grad:
-                raise TraceError("a view of a tensor that requires grad is returned: return it outside @compile")
+                raise TraceError(
+                    "a view of a tensor that requires grad is returned: return it outside @compile"
+                )
             return Given(where, None if where >= 0 else owner, chain)
         freed, root = "", -1
         if x.requires_grad and x._node is not None:
@@ -201,7 +213,9 @@ class Variant:
                 self.roots.append(x)
         return Result(self._output(source), chain, x.requires_grad, freed, root)
 
-    def _plan_gradients(self, tracer: Tracer, position: dict[int, int], returned: set[int]) -> list[GradientSlot]:
+    def _plan_gradients(
+        self, tracer: Tracer, position: dict[int, int], returned: set[int]
+    ) -> list[GradientSlot]:
         planned = []
         for leaf, g in tracer.gradients.values():
             if leaf._data is None:
@@ -215,8 +229,12 @@ class Variant:
                 elif source.input is not None and source.owner is g:
                     real = g
                 else:
-                    raise TraceError("a view is assigned to .grad inside @compile: assign a tensor of its own")
-            planned.append(GradientSlot(where, None if where >= 0 else leaf, number, real, number not in returned))
+                    raise TraceError(
+                        "a view is assigned to .grad inside @compile: assign a tensor of its own"
+                    )
+            planned.append(
+                GradientSlot(where, None if where >= 0 else leaf, number, real, number not in returned)
+            )
         return planned
 
     def _build(self, inputs: list[Input], written: list[tuple[int, Source]]) -> None:
@@ -229,7 +247,9 @@ class Variant:
         kept = [(i, f) for i, f in enumerate(flags) if not isinstance(f, Const)]
         self.checks = [self.checks[i] for i, _ in kept]
         outputs = (*graph.outputs, *(f for _, f in kept))
-        self.executable = Executable(Request(Graph(graph.inputs, outputs), writes, tuple(f for _, f in kept), strides))
+        self.executable = Executable(
+            Request(Graph(graph.inputs, outputs), writes, tuple(f for _, f in kept), strides)
+        )
 
     def _bind_scalars(self) -> None:
         first = len(self.sources)
@@ -241,7 +261,8 @@ class Variant:
             self.executable.bind(first + i, cell)
         self.scalar_format = struct.Struct(f"{len(self.scalars)}d")
 
-    # Guards ---------------------------------------------------------------------------------------------------------
+    # Guards
+    # ---------------------------------------------------------------------------------------------------------
 
     def holds(self) -> bool:
         """Whether the program still means what the function means."""
@@ -295,7 +316,8 @@ class Variant:
         return None
 
     def overlaps(self, leaves: Sequence[Any]) -> bool:
-        """Whether an argument shares memory with what the program writes, or a written argument with another."""
+        """Whether an argument shares memory with what the program writes, or a written argument with another.
+        """
         if not self.written_held and not self.written_arguments:
             return False
         for _, p in self.arguments:
@@ -317,7 +339,8 @@ class Variant:
             for q, b in arrays[i + 1 :]
         )
 
-    # Running --------------------------------------------------------------------------------------------------------
+    # Running
+    # --------------------------------------------------------------------------------------------------------
 
     def replay(self, leaves: Sequence[Any]) -> Any:
         """Run the program on the arguments, carry out its effects, and make the results."""
@@ -348,7 +371,8 @@ class Variant:
                     slot.last._storage.writes += 1  # the leaf has it already
                 else:
                     slot.set(leaves, outputs, made)
-            # Its own assignments are no news to a program that reads no gradient; one that does must look again.
+            # Its own assignments are no news to a program that reads no gradient; one that does must look
+            # again.
             if not self.gradients_read:
                 self.seen_gradients = structure.gradients
             return self._results(leaves, outputs, made)

@@ -17,15 +17,18 @@ from framework.views import cat, stack
 def clear_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
     """Drop every gradient, or cut it off from its history and fill it with zeros."""
     for p in parameters:
-        grad = p.grad
         if set_to_none:
+            # Without a look at what is there: a capture requires of replays what it has read.
             p.grad = None
-        elif grad is not None:
-            if grad.grad_fn is None:
-                grad.requires_grad_(False)
-            else:
-                grad.detach_()
-            grad.zero_()
+            continue
+        grad = p.grad
+        if grad is None:
+            continue
+        if grad.grad_fn is None:
+            grad.requires_grad_(False)
+        else:
+            grad.detach_()
+        grad.zero_()
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:

@@ -6,7 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from framework.creation import zeros_like
-from framework.optim.optimizer import Group, Optimizer, check_option, gradient_of, new_step, scalar_of
+from framework.optim.optimizer import (
+    Group,
+    Optimizer,
+    check_option,
+    gradient_of,
+    new_step,
+    running_square,
+    scalar_of,
+    store,
+)
 from framework.tensor import Tensor
 
 
@@ -53,12 +62,13 @@ class Adadelta(Optimizer):
         self.state[parameter] = {"step": new_step(), **{name: zeros_like(parameter) for name in means}}
 
     def _update_group(self, group: Group) -> None:
-        lr, rho, eps = (scalar_of(group, name) for name in ("lr", "rho", "eps"))
-        gradient = gradient_of(group)
+        lr, eps, gradient = scalar_of(group, "lr"), scalar_of(group, "eps"), gradient_of(group)
+        square_of = running_square(lambda: float(group["rho"]))
         for _, parameters in self._advance(group):
             for p in parameters:
                 state, g = self.state[p], gradient(p)
-                mean_square = state["square_avg"].mul_(rho).add_(g * g * (1 - rho))
-                change = (state["acc_delta"] + eps).sqrt() / (mean_square + eps).sqrt() * g
-                state["acc_delta"].mul_(rho).add_(change * change * (1 - rho))
-                p.sub_(change * lr)
+                square = square_of(state["square_avg"], g)
+                change = (state["acc_delta"] + eps).sqrt() / (square + eps).sqrt() * g
+                store(state["square_avg"], square)
+                store(state["acc_delta"], square_of(state["acc_delta"], change))
+                store(p, p - change * lr)

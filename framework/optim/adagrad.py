@@ -6,7 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from framework.creation import full_like
-from framework.optim.optimizer import Group, Optimizer, check_option, gradient_of, new_step, scalar_of
+from framework.optim.optimizer import (
+    Group,
+    Optimizer,
+    check_option,
+    gradient_of,
+    new_step,
+    scalar_of,
+    store,
+)
 from framework.state import no_grad
 from framework.tensor import Tensor
 
@@ -67,6 +75,7 @@ class Adagrad(Optimizer):
         for step, parameters in self._advance(group):
             step_size = lr / (1 + (step - 1) * lr_decay)
             for p in parameters:
-                g = gradient(p)
-                total = self.state[p]["sum"].add_(g * g)
-                p.sub_(g * step_size / (total.sqrt() + eps))
+                g, state = gradient(p), self.state[p]
+                total = state["sum"] + g * g
+                store(state["sum"], total)
+                store(p, p - g * step_size / (total.sqrt() + eps))

@@ -7,7 +7,17 @@ from typing import Any
 
 from framework.creation import zeros_like
 from framework.elementwise import maximum
-from framework.optim.optimizer import Group, Optimizer, check_option, gradient_of, new_step, scalar_of
+from framework.optim.optimizer import (
+    Group,
+    Optimizer,
+    check_option,
+    gradient_of,
+    new_step,
+    running_mean,
+    running_square,
+    scalar_of,
+    store,
+)
 from framework.state import guarded, runtime_scalar
 from framework.tensor import Tensor
 
@@ -65,28 +75,31 @@ class Adam(Optimizer):
     def _update_group(self, group: Group) -> None:
         beta1 = runtime_scalar(lambda: float(group["betas"][0]))
         beta2 = runtime_scalar(lambda: float(group["betas"][1]))
-        lr, eps = scalar_of(group, "lr"), scalar_of(group, "eps")
+        lr, eps, kept = scalar_of(group, "lr"), scalar_of(group, "eps"), self._kept_share(group)
         gradient = gradient_of(group, decay=not self._decoupled)
-        kept = self._kept_share(group, lr)
+        mean_of = running_mean(lambda: 1 - float(group["betas"][0]))
+        square_of = running_square(lambda: float(group["betas"][1]))
         amsgrad = guarded(lambda: bool(group["amsgrad"]))
         for step, parameters in self._advance(group):
             step_size = lr / (1 - beta1**step)
-            correction2 = (1 - beta2**step).sqrt()
+            correction = (1 - beta2**step) ** 0.5
             for p in parameters:
                 state, g = self.state[p], gradient(p)
-                if kept is not None:
-                    p.mul_(kept)
-                state["exp_avg"].lerp_(g, 1 - beta1)
-                second = state["exp_avg_sq"].mul_(beta2).add_(g * g * (1 - beta2))
+                mean = mean_of(state["exp_avg"], g)
+                square = square_of(state["exp_avg_sq"], g)
+                store(state["exp_avg"], mean)
+                store(state["exp_avg_sq"], square)
                 if amsgrad:
-                    second = state["max_exp_avg_sq"].copy_(maximum(state["max_exp_avg_sq"], second))
-                p.sub_(state["exp_avg"] * step_size / (second.sqrt() / correction2 + eps))
+                    square = maximum(state["max_exp_avg_sq"], square)
+                    store(state["max_exp_avg_sq"], square)
+                old = p if kept is None else p * kept
+                store(p, old - mean * step_size / (square.sqrt() / correction + eps))
 
-    def _kept_share(self, group: Group, lr: Any) -> Any:
+    def _kept_share(self, group: Group) -> Any:
         """What decoupled weight decay multiplies parameters by; None for 1."""
         if not self._decoupled or not guarded(lambda: group["weight_decay"] != 0):
             return None
-        return 1 - lr * scalar_of(group, "weight_decay")
+        return runtime_scalar(lambda: 1 - float(group["lr"]) * float(group["weight_decay"]))
 
 
 class AdamW(Adam):

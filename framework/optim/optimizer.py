@@ -22,7 +22,7 @@ from framework.state import (
     runtime_scalar,
     structure_changed,
 )
-from framework.tensor import Tensor
+from framework.tensor import Tensor, payload, write
 from kernels import dtypes
 
 Group = dict[str, Any]
@@ -97,8 +97,6 @@ class Optimizer:
         """
         if ambient.tracer is not None:
             ambient.tracer.touch(self)
-        if ambient.tracer is not None:
-            ambient.tracer.touch(self)
         for hook in list(self._pre_hooks.values()):
             hook(self, (closure,) if closure is not None else (), {})
         loss = None
@@ -148,8 +146,9 @@ class Optimizer:
                 if "step" in self.state[p]:
                     self.state[p]["step"] = self.state[fresh[0]]["step"]
 
-    def _advance(self, group: Group) -> list[tuple[Tensor, list[Tensor]]]:
-        """Count one step for each parameter with a gradient; those parameters by their (float64) step.
+    def _advance(self, group: Group) -> list[tuple[Any, list[Tensor]]]:
+        """Count one step for each parameter with a gradient; those parameters by their step, a float (0-d float64
+        under capture).
 
         Parameters whose steps agree share one tensor, so that corrections computed from it are computed once.
         """
@@ -159,7 +158,7 @@ class Optimizer:
             step = self.state[p]["step"]
             by_step.setdefault(id(step), (step, []))[1].append(p)
         self._part_from(group, active, by_step)
-        return [(step.add_(1).double(), parameters) for step, parameters in by_step.values()]
+        return [(_counted(step), parameters) for step, parameters in by_step.values()]
 
     def _part_from(self, group: Group, active: list[Tensor], by_step: dict[int, Any]) -> None:
         """Give parameters that sit this step out a copy of the step they shared."""
@@ -244,9 +243,37 @@ def new_step() -> Tensor:
     return tensor(0.0, dtype=dtypes.float32)
 
 
+def _counted(step: Tensor) -> Any:
+    step.add_(1)
+    return step.item() if ambient.tracer is None else step.double()
+
+
 def scalar_of(group: Group, name: str) -> Any:
     """The option `name` as a number, read anew at each replay under capture."""
     return runtime_scalar(lambda: float(group[name]))
+
+
+def store(t: Tensor, new: Tensor) -> None:
+    """Overwrite a parameter or its state, of the shape of `new`."""
+    write(t, payload(new))
+
+
+def running_mean(share: Callable[[], float]) -> Callable[[Tensor, Tensor], Tensor]:
+    """The function `(mean, value)` that gives `mean` moved by `share()` of the way to `value`.
+
+    As PyTorch's lerp: counted from the nearer end, so that a share of 0 or 1 is exact.
+    """
+    if guarded(lambda: share() < 0.5):
+        weight = runtime_scalar(share)
+        return lambda mean, value: mean + (value - mean) * weight
+    kept = runtime_scalar(lambda: 1 - share())
+    return lambda mean, value: value - (value - mean) * kept
+
+
+def running_square(kept: Callable[[], float]) -> Callable[[Tensor, Tensor], Tensor]:
+    """The function `(mean, value)` that gives kept * mean + (1 - kept) * value ** 2."""
+    old, new = runtime_scalar(kept), runtime_scalar(lambda: 1 - kept())
+    return lambda mean, value: mean * old + value * new * value
 
 
 def gradient_of(group: Group, decay: bool = True) -> Callable[[Tensor], Tensor]:

@@ -6,7 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from framework.creation import zeros_like
-from framework.optim.optimizer import Group, Optimizer, check_option, gradient_of, new_step, scalar_of
+from framework.optim.optimizer import (
+    Group,
+    Optimizer,
+    check_option,
+    gradient_of,
+    new_step,
+    running_mean,
+    running_square,
+    scalar_of,
+    store,
+)
 from framework.state import guarded
 from framework.tensor import Tensor
 
@@ -57,19 +67,24 @@ class RMSprop(Optimizer):
         self.state[parameter] = {"step": new_step(), **{name: zeros_like(parameter) for name in names}}
 
     def _update_group(self, group: Group) -> None:
-        lr, alpha, eps = (scalar_of(group, name) for name in ("lr", "alpha", "eps"))
-        gradient = gradient_of(group)
+        lr, eps, gradient = scalar_of(group, "lr"), scalar_of(group, "eps"), gradient_of(group)
+        square_of = running_square(lambda: float(group["alpha"]))
+        mean_of = running_mean(lambda: 1 - float(group["alpha"]))
         centered = guarded(lambda: bool(group["centered"]))
         momentum = scalar_of(group, "momentum") if guarded(lambda: group["momentum"] > 0) else None
         for _, parameters in self._advance(group):
             for p in parameters:
                 state, g = self.state[p], gradient(p)
-                mean_square = state["square_avg"].mul_(alpha).add_(g * g * (1 - alpha))
+                square = square_of(state["square_avg"], g)
+                store(state["square_avg"], square)
                 if centered:
-                    mean = state["grad_avg"].lerp_(g, 1 - alpha)
-                    mean_square = mean_square - mean * mean
-                scale = mean_square.sqrt() + eps
+                    mean = mean_of(state["grad_avg"], g)
+                    store(state["grad_avg"], mean)
+                    square = square - mean * mean
+                scale = square.sqrt() + eps
                 if momentum is None:
-                    p.sub_(g * lr / scale)
+                    store(p, p - g * lr / scale)
                 else:
-                    p.sub_(state["momentum_buffer"].mul_(momentum).add_(g / scale) * lr)
+                    velocity = state["momentum_buffer"] * momentum + g / scale
+                    store(state["momentum_buffer"], velocity)
+                    store(p, p - velocity * lr)

@@ -6,7 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from framework.creation import ones_like, zeros_like
-from framework.optim.optimizer import Group, Optimizer, check_option, gradient_of, new_step, scalar_of
+from framework.optim.optimizer import (
+    Group,
+    Optimizer,
+    check_option,
+    gradient_of,
+    new_step,
+    scalar_of,
+    store,
+)
 from framework.state import guarded
 from framework.tensor import Tensor
 
@@ -67,14 +75,15 @@ class SGD(Optimizer):
         if not guarded(lambda: group["momentum"] != 0):
             for p in group["params"]:
                 if p.grad is not None:
-                    p.sub_(gradient(p) * lr)
+                    store(p, p - gradient(p) * lr)
             return
         momentum, nesterov = scalar_of(group, "momentum"), guarded(lambda: bool(group["nesterov"]))
         for share, parameters in self._shares(group):
             for p in parameters:
-                g, velocity = gradient(p), self.state[p]["momentum_buffer"]
-                velocity.mul_(momentum).add_(g if share is None else g * share)
-                p.sub_((g + velocity * momentum if nesterov else velocity) * lr)
+                g, buffer = gradient(p), self.state[p]["momentum_buffer"]
+                velocity = buffer * momentum + (g if share is None else g * share)
+                store(buffer, velocity)
+                store(p, p - (g + velocity * momentum if nesterov else velocity) * lr)
 
     def _shares(self, group: Group) -> list[tuple[Any, list[Tensor]]]:
         """Parameters with the share of the gradient that enters their velocity: 1 - dampening, 1 at first;
@@ -84,9 +93,7 @@ class SGD(Optimizer):
             return [(None, self._active(group))]
         self._count_loaded(group)
         dampening = scalar_of(group, "dampening")
-        return [
-            (1 - dampening * (step > 1).double(), parameters) for step, parameters in self._advance(group)
-        ]
+        return [(1 - dampening * _after_first(step), parameters) for step, parameters in self._advance(group)]
 
     def _count_loaded(self, group: Group) -> None:
         # A state made without dampening, or by PyTorch, has no count; its first step is past.
@@ -94,3 +101,8 @@ class SGD(Optimizer):
             state = self.state.get(p)
             if state and "step" not in state:
                 state["step"] = ones_like(new_step())
+
+
+def _after_first(step: Any) -> Any:
+    """1 from the second step on, 0 before."""
+    return (step > 1).double() if isinstance(step, Tensor) else float(step > 1)

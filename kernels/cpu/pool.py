@@ -25,6 +25,7 @@ _threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else
 _process = ctypes.CDLL(None)
 _pool: np.ndarray | None = None
 _address = 0
+_retired: list[np.ndarray] = []
 
 
 def source() -> str:
@@ -86,6 +87,7 @@ def _stop() -> None:
     """Let the workers end, sleepers too."""
     global _pool, _address
     if _pool is not None:
+        _retired.append(_pool)  # a program of another thread may still be posting to it
         _process.pthread_mutex_lock(_at(_pool, _MUTEX))
         _pool[_STOP] = 1
         _process.pthread_cond_broadcast(_at(_pool, _CONDITION))

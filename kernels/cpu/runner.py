@@ -17,6 +17,7 @@ import numpy as np
 from kernels.cpu import engine, loop, matmul, pool
 from kernels.cpu.engine import Machine
 from kernels.cpu.target import lanes
+from kernels.errors import BuildError
 from kernels.spec import EXPENSIVE, Call, LoopSpec, MatmulSpec
 
 # Nanoseconds of one element on one core of the reference machine: per memory operand, per call, per expensive call.
@@ -26,6 +27,8 @@ _PRODUCT = 50.0
 # A task is about this long, and a launch shorter than two of them is not shared: handing out a launch costs 0.1 to 0.3 us
 # while the workers look for work, as they do between two steps of a training loop.
 _TASK = 1500.0
+# Where the native runner finds the address of an ndarray's data (kernels/cpu/native.py).
+DATA_FIELD = 16
 # Most tasks of one kernel: enough for the threads of a large machine to finish together.
 _MOST_TASKS = 64
 
@@ -109,6 +112,9 @@ def build(spec: LoopSpec | MatmulSpec) -> Machine:
 def native_run() -> tuple[Any, int]:
     """The native `run` as a Python callable, and its address."""
     machine = engine.load("native", pool.source(), "run", 2)
+    probe = np.zeros(1)
+    if ctypes.c_int64.from_address(id(probe) + DATA_FIELD).value != probe.ctypes.data:
+        raise BuildError(f"NumPy {np.__version__} keeps an array's address elsewhere than {DATA_FIELD} bytes into it")
     return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(machine.address), machine.address
 
 
@@ -142,12 +148,18 @@ class Program:
         self.tasks = np.array(tasks or [(0,) * 5], np.int64)
         self.launches = np.array(launches or [(0,) * 4], np.int64)
         self.parallel = any(row[2] for row in launches)
-        scratch = -(-max((w.scratch_bytes() for w in works), default=0) // 64) * 64 + 64
-        self.scratch = np.empty(scratch * (pool.get_num_threads() if self.parallel else 1) + 64, np.uint8)
-        aligned = -(-self.scratch.ctypes.data // 64) * 64
-        head = (len(launches), self.launches.ctypes.data, self.tasks.ctypes.data, aligned, scratch, 0, 0, 0, 0)
+        self.scratch_bytes = -(-max((w.scratch_bytes() for w in works), default=0) // 64) * 64 + 64
+        head = (len(launches), self.launches.ctypes.data, self.tasks.ctypes.data, 0, self.scratch_bytes, 0, 0, 0, 0)
         self.head = np.array(head, np.int64)
         self.address = self.head.ctypes.data
+        self.threads = 0
+        self.fit(pool.get_num_threads())
+
+    def fit(self, threads: int) -> None:
+        """Give each of `threads` threads its scratch memory."""
+        self.threads = threads
+        self.scratch = np.empty(self.scratch_bytes * (threads if self.parallel else 1) + 64, np.uint8)
+        self.head[3] = -(-self.scratch.ctypes.data // 64) * 64
 
     def _fill(self, work: Work, start: int) -> None:
         spec, operands = work.spec, len(work.spec.operands)

@@ -1,0 +1,139 @@
+"""Plans as data: memory that is never shared by two live values, levels that respect every conflict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler import ops
+from compiler.interpret import evaluate
+from compiler.ir import Graph, Input, Value
+from compiler.lower import Buffer
+from compiler.plan import ALIGNMENT, Plan, Request, accesses
+from compiler.types import TensorType
+from kernels import dtypes
+from tests.compiler.random_graphs import random_graph
+from tests.compiler.simulate import planned, simulate
+
+Array = np.ndarray[Any, Any]
+
+
+def lives(plan: Plan) -> dict[Buffer, tuple[int, int]]:
+    """First and last level at which each buffer is touched."""
+    found: dict[Buffer, tuple[int, int]] = {}
+    for kernel, level in zip(plan.kernels, plan.levels, strict=True):
+        for buffer in set[Any]().union(*accesses(kernel)):
+            first, last = found.get(buffer, (level, level))
+            found[buffer] = (min(first, level), max(last, level))
+    return found
+
+
+def check_memory(plan: Plan) -> None:
+    """Buffers alive together lie apart, inside the arena, on cache lines."""
+    alive = lives(plan)
+    placed = [(o, o + b.type.nbytes, alive[b]) for b, o in plan.arena.items() if b in alive]
+    for number, (start, end, (first, last)) in enumerate(placed):
+        assert start % ALIGNMENT == 0 and end <= plan.arena_bytes
+        for other_start, other_end, (other_first, other_last) in placed[:number]:
+            together = first <= other_last and other_first <= last
+            assert not together or end <= other_start or other_end <= start
+    outside = {*plan.inputs, *plan.outputs, *plan.constants}
+    assert not outside & set(plan.arena)
+    assert set(alive) <= outside | set(plan.arena)
+
+
+def check_order(plan: Plan) -> None:
+    """Whatever a kernel reads was written at a lower level; kernels of one level touch nothing the other writes."""
+    written = {**dict.fromkeys(plan.inputs, -1), **dict.fromkeys(plan.constants, -1)}
+    for level in sorted(set(plan.levels)):
+        together = [accesses(k) for k, own in zip(plan.kernels, plan.levels, strict=True) if own == level]
+        for number, (reads, writes) in enumerate(together):
+            assert all(b in written or b in writes for b in reads), "memory is read before it is written"
+            for other_reads, other_writes in together[:number]:
+                # Two kernels may fill different parts of one buffer, but neither may read what the other writes.
+                assert not (writes & other_reads or other_writes & reads)
+        for _, writes in together:
+            written |= dict.fromkeys(writes, level)
+
+
+@pytest.mark.parametrize("seed", range(0, 120, 20))
+def test_random_plans(seed: int) -> None:
+    for number in range(seed, seed + 20):
+        dtype = (dtypes.float32, dtypes.float64, dtypes.int64)[number % 3]
+        graph, arrays = random_graph(number, dtype, nodes=20)
+        plan = planned(Request(graph))
+        check_memory(plan)
+        check_order(plan)
+        for got, wanted in zip(simulate(plan, arrays, number), evaluate(graph, arrays), strict=True):
+            np.testing.assert_array_equal(got.reshape(wanted.shape), wanted, err_msg=f"seed {number}\n{graph}")
+
+
+@pytest.mark.parametrize("seed", range(1000, 1060, 20))
+def test_random_plans_with_writes(seed: int) -> None:
+    for number in range(seed, seed + 20):
+        graph, arrays = random_graph(number, dtypes.float64, nodes=12)
+        writes = random_writes(graph, np.random.default_rng(number))
+        everything = Graph(graph.inputs, (*graph.outputs, *(v for _, v in writes)))
+        plan = planned(Request(everything, writes))
+        check_memory(plan)
+        after = [x.copy() for x in arrays]
+        got = simulate(plan, after, number)
+        wanted = evaluate(everything, arrays)
+        expected = list(arrays)
+        for (target, _), value in zip(writes, wanted[len(graph.outputs) :], strict=True):
+            expected[target] = value
+        for a, b in zip([*got, *after], [*wanted[: len(graph.outputs)], *expected], strict=True):
+            np.testing.assert_array_equal(a.reshape(b.shape), b, err_msg=f"seed {number}\n{everything}")
+
+
+def random_writes(graph: Graph, rng: np.random.Generator) -> tuple[tuple[int, Value], ...]:
+    """New values for some inputs: any value of the right shape, views of inputs and the inputs themselves included."""
+    writes = []
+    for number, x in enumerate(graph.inputs):
+        fitting = [v for v in graph.nodes if v.type == x.type and v is not x]
+        if rng.random() < 0.8:
+            base = fitting[rng.integers(len(fitting))] if fitting and rng.random() < 0.5 else x
+            kind = rng.integers(4)
+            if kind == 0:
+                base = ops.add.trace(base, x)
+            elif kind == 1:
+                base = ops.flip.trace(base, axes=(x.ndim - 1,))
+            elif kind == 2:
+                base = ops.sub.trace(base, 1.0)
+            if base is not x:
+                writes.append((number, base))
+    return tuple(writes)
+
+
+def test_an_update_needs_no_memory_of_its_own() -> None:
+    kind = TensorType((1000,), dtypes.float32)
+    x, g = Input(kind, name="x"), Input(kind, name="g")
+    new = ops.sub.trace(x, ops.mul.trace(g, 0.1))
+    plan = planned(Request(Graph((x, g), (new,)), ((0, new),)))
+    assert len(plan.kernels) == 1
+    assert plan.arena_bytes == 0
+
+
+def test_a_returned_value_is_computed_in_the_callers_memory() -> None:
+    x = Input(TensorType((64, 64), dtypes.float32), name="x")
+    y = ops.matmul.trace(x, x)
+    plan = planned(Request(Graph((x,), (y, ops.reshape.trace(ops.exp.trace(x), shape=(4096,))))))
+    assert len(plan.kernels) == 2
+    assert plan.arena_bytes == 0
+
+
+def test_independent_kernels_share_a_launch() -> None:
+    x = Input(TensorType((64, 64), dtypes.float32), name="x")
+    products = [ops.matmul.trace(x, ops.mul.trace(x, float(n))) for n in range(2, 6)]
+    plan = planned(Request(Graph((x,), tuple(products))))
+    assert len(set(plan.levels)) == 2
+
+
+def test_memory_is_reused_along_a_chain() -> None:
+    x = Input(TensorType((64, 64), dtypes.float32), name="x")
+    y: Value = x
+    for _ in range(10):
+        y = ops.matmul.trace(y, x)
+    assert planned(Request(Graph((x,), (y,)))).arena_bytes <= 2 * x.type.nbytes
