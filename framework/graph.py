@@ -135,7 +135,10 @@ class OpNode(Node):
         saved: list[Any],
         shapes: tuple[tuple[int, ...], ...],
     ) -> None:
-        super().__init__(edges)
+        # Not through super(): one is made for each operation, and the call costs as much as the rest.
+        self.edges = edges
+        self.label = self.hooks = self.retained = None
+        self.sequence = next(_serial)
         self.op = op
         self.attrs = attrs
         self.positions = positions
@@ -197,18 +200,20 @@ def raise_freed() -> NoReturn:
 
 
 @cache
-def saved_levels(op: Op, positions: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """What the gradient rules of `positions` read of the output and each of `count` inputs.
+def saved_levels(op: Op, wanted: tuple[bool, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The inputs a gradient flows to, of those `wanted`, and what their rules read of the output and each input.
 
     Read off the rules' code, so that an op saves, and protects from in-place changes, only what its backward
     uses.
     """
+    count = len(wanted)
+    positions = tuple(i for i, asked in enumerate(wanted) if asked and op.gradient(i) is not None)
     levels = [UNUSED] * (count + 1)
     for position in positions:
         # A variadic rule only splits the gradient: it reads shapes.
         found = [TYPE_ONLY] * (count + 1) if op.variadic else _levels_of_rule(op.gradient(position), count)
         levels = [max(pair) for pair in zip(levels, found, strict=True)]
-    return tuple(levels)
+    return positions, tuple(levels)
 
 
 def _levels_of_rule(rule: Any, count: int) -> list[int]:

@@ -537,27 +537,27 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
 
 def _record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], out: Tensor) -> None:
     edges: list[Edge | None] = []
-    positions: list[int] = []
-    for position, x in enumerate(inputs):
+    needed = False
+    for x in inputs:
+        edge = None
         if isinstance(x, Tensor) and (x._requires_grad or x._node is not None or x._base is not None):
             edge = edge_of(x)
-            if edge is not None and op.gradient(position) is not None:
-                edges.append(edge)
-                positions.append(position)
-    if edges and out.dtype.is_floating_point:
-        out._node = op_node(op, inputs, attrs, out, tuple(edges), tuple(positions))
+            needed = needed or edge is not None
+        edges.append(edge)
+    if needed and out.dtype.is_floating_point:
+        out._node = op_node(op, inputs, attrs, out, edges)
 
 
 def op_node(
-    op: Op,
-    inputs: tuple[Any, ...],
-    attrs: Mapping[str, Any],
-    out: Tensor,
-    edges: tuple[Edge | None, ...],
-    positions: tuple[int, ...],
-) -> OpNode:
-    """The node of one application, saving exactly what the gradient rules read."""
-    levels = saved_levels(op, positions, len(inputs))
+    op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], out: Tensor, edges: list[Edge | None]
+) -> OpNode | None:
+    """The node of one application, saving exactly what the gradient rules read; None when no rule asks.
+
+    `edges` has one entry per input.
+    """
+    positions, levels = saved_levels(op, tuple([edge is not None for edge in edges]))
+    if not positions:
+        return None
     shapes = tuple([_shape(inputs[i]) for i in positions])
     for x in inputs:
         # A rule may meet a number without the tensor that gave it its dtype.
@@ -566,7 +566,7 @@ def op_node(
             break
     saved = [_saved(out, levels[0], is_output=True)]
     saved += [_saved(x, level) for x, level in zip(inputs, levels[1:], strict=True)]
-    return OpNode(op, attrs, edges, positions, saved, shapes)
+    return OpNode(op, attrs, tuple([edges[i] for i in positions]), positions, saved, shapes)
 
 
 def _shape(t: Tensor) -> tuple[int, ...]:

@@ -26,8 +26,10 @@ from framework.state import ambient
 from framework.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Variants kept for one function; calls that need more run eagerly.
-MOST_VARIANTS = 16
+# Variants kept for one function, and kinds of arguments looked at; calls that need more run eagerly.
+MOST_VARIANTS, MOST_KINDS = 16, 64
+# Recordings of one kind of arguments that may raise before it is left to run eagerly.
+MOST_ERRORS = 3
 
 
 class CompileError(CompilerError, RuntimeError):
@@ -49,6 +51,7 @@ class Entry:
 
     variants: list[Variant] = field(default_factory=list)
     eager: str = ""
+    errors: int = 0
 
 
 class CompiledFunction:
@@ -63,6 +66,7 @@ class CompiledFunction:
         self.strict = strict
         self.entries: dict[Any, Entry] = {}
         self.history: list[Record] = []
+        self.refused = 0
         self.lock = threading.RLock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -81,6 +85,9 @@ class CompiledFunction:
                     return self._record(entry, args, kwargs, leaves)
             return self.function(*args, **kwargs)
         with self.lock:
+            if len(self.entries) >= MOST_KINDS or len(self.variants) >= MOST_VARIANTS:
+                self.refused += 1
+                return self.function(*args, **kwargs)
             entry = self.entries.setdefault(key, Entry())
         return self._record(entry, args, kwargs, leaves)
 
@@ -97,14 +104,18 @@ class CompiledFunction:
         with self.lock:
             begin = time.perf_counter()
             why = self._why_again(entry)
-            if len(entry.variants) >= MOST_VARIANTS:
+            if len(self.variants) >= MOST_VARIANTS:
+                entry.eager = f"{MOST_VARIANTS} variants exist already; the older ones keep serving"
                 return self.function(*args, **kwargs)
-            variant, reason = self._capture(args, kwargs, leaves)
+            variant, reason, raised = self._capture(args, kwargs, leaves)
             self.history.append(Record(reason or why, time.perf_counter() - begin, variant))
             if variant is None:
                 if self.strict:
                     raise CompileError(f"{self.function!r} cannot be replayed: {reason}")
-                entry.eager = entry.eager or reason
+                # What raised may work next time, in another state; what cannot be recorded never will.
+                entry.errors += 1
+                if not raised or entry.errors >= MOST_ERRORS:
+                    entry.eager = reason
             elif not variant.recheck():
                 entry.variants.append(variant)
         if variant is None or variant.overlaps(leaves):
@@ -119,9 +130,10 @@ class CompiledFunction:
 
     def _capture(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
-    ) -> tuple[Variant | None, str]:
-        """The program of one call, or None and the reason it must run eagerly; nothing real is changed either
-        way.
+    ) -> tuple[Variant | None, str, bool]:
+        """The program of one call, or None, the reason it must run eagerly, and whether that was an error.
+
+        Nothing real is changed either way.
         """
         tracer, observer = Tracer(), Observer()
         grad_mode = ambient.grad_enabled
@@ -134,16 +146,16 @@ class CompiledFunction:
             result = observer.run(function, args, kwargs)
             ambient.grad_enabled = grad_mode
             structures = [structure_guard(thing) for thing in tracer.touched.values()]
-            return Variant(tracer, result, leaves, name_guards(observer), structures), ""
+            return Variant(tracer, result, leaves, name_guards(observer), structures), "", False
         except (TraceError, LoweringError) as error:
             tracer.roll_back()
-            return None, str(error)
+            return None, str(error), False
         except EffectError as error:
             tracer.roll_back()
-            return None, str(error)
+            return None, str(error), False
         except Exception as error:  # noqa: BLE001 -- the eager run will raise it from clean state
             tracer.roll_back()
-            return None, observer.reason or f"{type(error).__name__}: {error}"
+            return None, observer.reason or f"{type(error).__name__}: {error}", not observer.reason
         except BaseException:
             tracer.roll_back()
             raise

@@ -58,6 +58,7 @@ class Explanation:
     name: str
     history: Sequence[Any]
     eager: Sequence[str]
+    refused: int = 0
 
     @property
     def mode(self) -> str:
@@ -79,6 +80,8 @@ class Explanation:
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.mode}"]
         lines += [f"  runs eagerly for some arguments: {reason}" for reason in self.eager]
+        if self.refused:
+            lines.append(f"  {self.refused} calls ran eagerly because there were too many kinds of arguments before")
         for number, record in enumerate(self.history):
             lines.append(f"  compilation {number}: {record.reason} ({record.seconds * 1e3:.0f} ms)")
             if record.variant is None:

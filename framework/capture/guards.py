@@ -104,8 +104,14 @@ def _same_cell(cell: types.CellType, seen: Any) -> Callable[[], bool]:
 
 
 def _same_function(function: Any, code: types.CodeType, seen: Any) -> Callable[[], bool]:
+    defaults, keywords = function.__defaults__, function.__kwdefaults__
+    # Only a container among the defaults can change without being replaced.
+    fixed = not keywords and not any(isinstance(x, list | dict | set | tuple) for x in defaults or ())
+
     def holds() -> bool:
-        return function.__code__ is code and same((function.__defaults__, function.__kwdefaults__), seen)
+        if function.__code__ is not code or function.__defaults__ is not defaults:
+            return False
+        return (fixed and not function.__kwdefaults__) or same((defaults, function.__kwdefaults__), seen)
 
     return holds
 

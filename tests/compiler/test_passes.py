@@ -1,0 +1,191 @@
+"""Every pass keeps every value, bit for bit; and each rule does what its docstring says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler import ops
+from compiler.interpret import evaluate
+from compiler.ir import Apply, Graph, Input, Value, constant
+from compiler.passes import PIPELINE, decompose, hoist_views, merge_duplicates, simplify
+from compiler.passes.rewrite import fixpoint, rewrite
+from compiler.types import TensorType
+from kernels import dtypes
+from kernels.dtypes import DType
+from tests.compiler.random_graphs import random_graph
+
+Array = np.ndarray[Any, Any]
+PASSES = (decompose, simplify, merge_duplicates, hoist_views)
+F32, I64, BOOL = dtypes.float32, dtypes.int64, dtypes.bool_
+
+
+def an_input(*shape: int, dtype: DType = F32, name: str = "x") -> Input:
+    return Input(TensorType(shape, dtype), name=name)
+
+
+def keeps_values(run: Callable[[Graph], Graph], graph: Graph, arrays: list[Array]) -> Graph:
+    """The graph after a pass, whose outputs have the types and the bits they had."""
+    after = run(graph)
+    assert after.inputs == graph.inputs
+    assert [v.type for v in after.outputs] == [v.type for v in graph.outputs]
+    for got, wanted in zip(evaluate(after, arrays), evaluate(graph, arrays), strict=True):
+        np.testing.assert_array_equal(got, wanted, err_msg=f"before\n{graph}\nafter\n{after}")
+        if wanted.dtype.kind == "f":
+            np.testing.assert_array_equal(np.signbit(got), np.signbit(wanted))
+    return after
+
+
+@pytest.mark.parametrize("number", range(len(PASSES)), ids=[f.__name__ for f in PASSES])
+def test_a_pass_keeps_values(number: int) -> None:
+    for seed in range(150):
+        # Sums are left out: a view hoisted above one may add in another order.
+        graph, arrays = random_graph(seed, (F32, dtypes.float64, I64)[seed % 3], nodes=16)
+        keeps_values(PASSES[number], graph, arrays)
+
+
+def test_the_pipeline_keeps_values_and_settles() -> None:
+    for seed in range(60):
+        graph, arrays = random_graph(seed, (F32, I64)[seed % 2], nodes=25)
+        for run in PIPELINE:
+            graph = keeps_values(run, graph, arrays)
+        again = graph
+        for run in PIPELINE:
+            again = run(again)
+        assert len(again.nodes) == len(graph.nodes)
+
+
+@pytest.mark.parametrize("dtype", [F32, I64, BOOL, dtypes.bfloat16], ids=lambda d: d.name)
+def test_decompositions_of_every_dtype(dtype: DType) -> None:
+    x = an_input(3, 4, dtype=dtype)
+    outputs = tuple(op.trace(x, axis=axis, keepdim=k) for op in (ops.argmax, ops.argmin) for axis in (0, 1) for k in (False, True))
+    array = np.random.default_rng(0).integers(0, 2, (3, 4)).astype(dtype.numpy)
+    after = keeps_values(decompose, Graph((x,), outputs), [array])
+    assert all(v.op.decompose is None for v in after.nodes if isinstance(v, Apply))
+
+
+# Single rules --------------------------------------------------------------------------------------------------------
+
+x, y = an_input(3, 4), an_input(3, 4, name="y")
+i = an_input(3, 4, dtype=I64, name="i")
+b = an_input(3, 4, dtype=BOOL, name="b")
+row = an_input(4, name="row")
+
+
+def simplified(value: Value) -> Value:
+    """What a value becomes."""
+    return simplify(Graph((x, y, i, b, row), (value,))).outputs[0]
+
+
+def title(value: Value) -> str:
+    """A value's last line of text, as a test's name."""
+    return str(Graph((x, y, i, b, row), (value,))).splitlines()[-2].partition(" = ")[2]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (ops.mul.trace(x, 1.0), x),
+        (ops.mul.trace(1.0, x), x),
+        (ops.mul.trace(i, 1), i),
+        (ops.div.trace(x, 1.0), x),
+        (ops.add.trace(x, -0.0), x),
+        (ops.add.trace(i, 0), i),
+        (ops.sub.trace(x, 0.0), x),
+        (ops.pow.trace(x, 1.0), x),
+        (ops.shift_left.trace(i, 0), i),
+        (ops.cast.trace(x, dtype=F32), x),
+        (ops.reshape.trace(x, shape=(3, 4)), x),
+        (ops.expand.trace(x, shape=(3, 4)), x),
+        (ops.slice.trace(x, starts=(0, 0), stops=(3, 4), steps=(1, 1)), x),
+        (ops.permute.trace(x, axes=(0, 1)), x),
+        (ops.permute.trace(ops.permute.trace(x, axes=(1, 0)), axes=(1, 0)), x),
+        (ops.reshape.trace(ops.reshape.trace(x, shape=(12,)), shape=(3, 4)), x),
+        (ops.sum.trace(x, axes=()), x),
+        (ops.mul.trace(x, ops.full.trace(shape=(3, 4), value=1, dtype=F32)), x),
+    ],
+    ids=title,
+)
+def test_what_changes_nothing_goes(before: Value, after: Value) -> None:
+    assert simplified(before) is after
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ops.add.trace(x, 0.0),  # -0.0 + 0.0 is 0.0
+        ops.sub.trace(x, -0.0),
+        ops.sub.trace(0.0, x),
+        ops.div.trace(1.0, x),
+        ops.mul.trace(x, 0.0),  # nan stays nan
+        ops.mul.trace(row, ops.full.trace(shape=(3, 4), value=1, dtype=F32)),  # gives the shape
+        ops.cast.trace(x, dtype=dtypes.float64),
+        ops.flip.trace(x, axes=(1,)),
+        ops.slice.trace(x, starts=(0, 0), stops=(3, 4), steps=(1, 2)),
+        ops.sum.trace(x, axes=(1,)),
+    ],
+    ids=title,
+)
+def test_what_changes_something_stays(value: Value) -> None:
+    kept = simplified(value)
+    assert isinstance(kept, Apply) and isinstance(value, Apply)
+    assert kept.op is value.op
+
+
+def test_constants_are_folded() -> None:
+    folded = simplified(ops.exp.trace(ops.mul.trace(constant(np.float32(2)), constant(np.float32(3)))))
+    assert str(Graph((), (folded,))).startswith("%0: float32[] = const 403.4")
+
+
+def test_a_view_of_a_filled_tensor_is_filled() -> None:
+    full = ops.full.trace(shape=(2, 3), value=5, dtype=F32)
+    kept = simplified(ops.permute.trace(ops.reshape.trace(full, shape=(3, 2)), axes=(1, 0)))
+    assert isinstance(kept, Apply) and kept.op is ops.full and kept.shape == (2, 3)
+
+
+def test_equal_applications_become_one() -> None:
+    one, two = (ops.exp.trace(ops.add.trace(x, y)) for _ in range(2))
+    graph = merge_duplicates(Graph((x, y), (ops.mul.trace(one, two), one)))
+    assert [v.op.name for v in graph.nodes if isinstance(v, Apply)] == ["add", "exp", "mul"]
+    different = Graph((x,), (ops.sum.trace(x, axes=(0,)), ops.sum.trace(x, axes=(1,))))
+    assert merge_duplicates(different) is different
+
+
+def test_numbers_that_differ_only_in_sign_or_dtype_stay_apart() -> None:
+    graph = merge_duplicates(Graph((x,), (ops.mul.trace(x, 0.0), ops.mul.trace(x, -0.0))))
+    assert sum(isinstance(v, Apply) for v in graph.nodes) == 2
+    array = np.ones((3, 4), np.float32)
+    plus, minus = evaluate(graph, [array])
+    assert not np.signbit(plus).any() and np.signbit(minus).all()
+
+
+def test_views_reach_memory() -> None:
+    value = ops.permute.trace(ops.exp.trace(ops.add.trace(x, row)), axes=(1, 0))
+    graph = hoist_views(Graph((x, row), (ops.relu.trace(value),)))
+    names = [v.op.name for v in graph.nodes if isinstance(v, Apply)]
+    assert names.index("exp") > max(n for n, name in enumerate(names) if name in ("permute", "expand"))
+    assert sum(name in ("exp", "relu", "add") for name in names) == 3
+
+
+def test_an_expensive_value_is_not_computed_twice_for_a_view() -> None:
+    value = ops.exp.trace(x)
+    graph = hoist_views(Graph((x,), (value, ops.add.trace(ops.permute.trace(value, axes=(1, 0)), 1.0))))
+    assert sum(v.op is ops.exp for v in graph.nodes if isinstance(v, Apply)) == 1
+
+
+def test_nothing_to_do_gives_the_same_graph() -> None:
+    graph = Graph((x, y), (ops.exp.trace(ops.add.trace(x, y)),))
+    for run in PASSES:
+        assert run(graph) is graph
+
+
+def test_rules_that_undo_each_other_are_noticed() -> None:
+    def swap(node: Apply) -> Value | None:
+        return None
+
+    graph = Graph((x, y), (ops.add.trace(x, y),))
+    assert fixpoint(graph, (swap,)) is graph
+    assert rewrite(graph, (lambda node: node.inputs[0],)).outputs == (x,)
