@@ -16,7 +16,9 @@ def describe() -> str:
     name = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        lines = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+        lines = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line
+        ]
         name = lines[0] if lines else name
     return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"
 

@@ -30,10 +30,20 @@ SAME_LOSS = 1e-3
 Rows = list[dict[str, Any]]
 
 
-def run_child(framework: str, work: str, options: argparse.Namespace, environment: dict[str, str]) -> dict[str, Any]:
+def run_child(
+    framework: str, work: str, options: argparse.Namespace, environment: dict[str, str]
+) -> dict[str, Any]:
     """What `benchmarks.measure` printed; {"error": its last words} when it failed."""
     python = sys.executable if framework.startswith(OURS) else options.python
-    command = [python, "-m", "benchmarks.measure", framework, work, str(options.seconds), str(options.threads)]
+    command = [
+        python,
+        "-m",
+        "benchmarks.measure",
+        framework,
+        work,
+        str(options.seconds),
+        str(options.threads),
+    ]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines() or ["no output"]
     return json.loads(lines[-1]) if done.returncode == 0 else {"error": lines[-1]}
@@ -133,7 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.steps", description=__doc__)
     peers = [name for name in FRAMEWORKS if name != OURS]
     parser.add_argument("names", nargs="+", choices=WORKS, metavar="NAME", help=" ".join(WORKS))
-    parser.add_argument("--against", nargs="*", choices=peers, default=[], metavar="PEER", help=" ".join(peers))
+    parser.add_argument(
+        "--against", nargs="*", choices=peers, default=[], metavar="PEER", help=" ".join(peers)
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="how long each process repeats the step")
     parser.add_argument("--threads", type=int, default=2)

@@ -30,7 +30,9 @@ class Work:
         for fan_in, fan_out in zip(self.widths[:-1], self.widths[1:], strict=True):
             bound = fan_in**-0.5
             weight = random.uniform(-bound, bound, (fan_in, fan_out))
-            layers.append((weight.astype(np.float32), random.uniform(-bound, bound, fan_out).astype(np.float32)))
+            layers.append(
+                (weight.astype(np.float32), random.uniform(-bound, bound, fan_out).astype(np.float32))
+            )
         return layers
 
     def batches(self) -> list[tuple[Array, Array]]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from compiler.ops.arithmetic import add
 from compiler.ops.movement import expand
+from compiler.ops.op import run_quietly
 from compiler.ops.reduction import sum_to
 from framework.graph import AccumulateGrad, Edge, Node, Saved, TypeOnly, raise_freed
 from framework.promotion import convert
@@ -167,7 +168,7 @@ class _Buffer:
         if known is None:
             self.grads[number], self.fresh[number] = g, fresh
         elif self.fresh[number] and isinstance(known, np.ndarray) and isinstance(g, np.ndarray):
-            np.add(known, g, out=known)
+            run_quietly(np.add, known, g, known)
         else:
             self.grads[number], self.fresh[number] = add(known, g), True
 
@@ -216,7 +217,9 @@ class _Walk:
 
     def _visit(self, node: Node, buffer: _Buffer) -> None:
         grads = buffer.grads
-        hooked = _run_hooks(node, grads)
+        hooked = False
+        if isinstance(node, AccumulateGrad) or node.hooks or node.retained:
+            hooked = _run_hooks(node, grads)
         if self.targets is not None:
             for edge in self.targets:
                 if edge[0] is node:
@@ -246,7 +249,7 @@ def _is_fresh(g: Any, grads: list[Any]) -> bool:
         isinstance(g, np.ndarray)
         and g.base is None
         and g.flags.writeable
-        and all(g is not other for other in grads)
+        and (g is not grads[0] if len(grads) == 1 else all(g is not other for other in grads))
     )
 
 
@@ -336,8 +339,7 @@ def _accumulate(t: Tensor, g: Any, create_graph: bool, fresh: bool) -> None:
         g = payload(g) if isinstance(g, Tensor) else g
         set_grad(t, wrap(g if fresh or not isinstance(g, np.ndarray) else np.array(g, order="C")))
     else:
-        with no_grad():
-            write(known, add(payload(known), payload(g) if isinstance(g, Tensor) else g))
+        write(known, add(payload(known), payload(g) if isinstance(g, Tensor) else g))
     if t._post_accumulate_hooks:
         for hook in list(t._post_accumulate_hooks.values()):
             hook(t)

@@ -200,8 +200,9 @@ def raise_freed() -> NoReturn:
 
 
 @cache
-def saved_levels(op: Op, wanted: tuple[bool, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The inputs a gradient flows to, of those `wanted`, and what their rules read of the output and each input.
+def saved_levels(op: Op, wanted: tuple[bool, ...]) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+    """The inputs a gradient flows to, of those `wanted`, and what their rules read: (0 for the output or 1 + the
+    input's number, TYPE_ONLY or VALUE).
 
     Read off the rules' code, so that an op saves, and protects from in-place changes, only what its backward
     uses.
@@ -213,7 +214,7 @@ def saved_levels(op: Op, wanted: tuple[bool, ...]) -> tuple[tuple[int, ...], tup
         # A variadic rule only splits the gradient: it reads shapes.
         found = [TYPE_ONLY] * (count + 1) if op.variadic else _levels_of_rule(op.gradient(position), count)
         levels = [max(pair) for pair in zip(levels, found, strict=True)]
-    return positions, tuple(levels)
+    return positions, tuple((slot, level) for slot, level in enumerate(levels) if level != UNUSED)
 
 
 def _levels_of_rule(rule: Any, count: int) -> list[int]:

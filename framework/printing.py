@@ -187,6 +187,8 @@ def text(t: Tensor) -> str:
     """`repr(t)`: elements, then what differs from the defaults."""
     kind = type(t).__name__
     prefix = "tensor(" if kind in ("Tensor", "Parameter") else f"{kind}("
+    if t._data is None and ambient.tracer is None:
+        return f"{prefix}<{t._traced} of a finished capture>)"
     if not isinstance(payload(t), np.ndarray):
         return f"{prefix}<traced>, dtype={t.dtype}, size={tuple(t.shape)})"
     suffixes = []

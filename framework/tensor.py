@@ -12,13 +12,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from compiler.errors import TraceError
 from compiler.ir import Value
 from compiler.ops.op import Movement, Op
-from compiler.types import contiguous_strides
+from compiler.types import TensorType, contiguous_strides, type_of_array
 from framework.device import CPU, device
 from framework.graph import (
     TYPE_ONLY,
-    UNUSED,
     VALUE,
     AccumulateGrad,
     Edge,
@@ -92,6 +92,8 @@ class Tensor:
     _hooks: dict[int, Callable[..., Any]] | None = None
     _post_accumulate_hooks: dict[int, Callable[..., Any]] | None = None
     _retains_grad: bool = False
+    # What a tensor without memory, made in a capture, was to be.
+    _traced: TensorType | None = None
 
     __array_priority__ = 1000
     # Filled in by interop.py and operations; declared for readers and type checkers.
@@ -422,14 +424,26 @@ _new = object.__new__
 def payload(t: Tensor) -> Any:
     """What ops compute on: the ndarray, or the IR value of `t` under capture."""
     tracer = ambient.tracer
-    return t._data if tracer is None else tracer.read(t)
+    if tracer is not None:
+        return tracer.read(t)
+    return refuse_dead(t) if t._data is None else t._data
+
+
+def refuse_dead(t: Tensor) -> NoReturn:
+    """Raise the TraceError of a tensor whose capture is over: it never had a value."""
+    raise TraceError(
+        f"a {t._traced} made inside @compile is used after the call, where it has no value: "
+        "return it from the compiled function"
+    )
 
 
 def wrap(data: Any) -> Tensor:
     """A new Tensor of an op's result."""
     tracer = ambient.tracer
     if tracer is not None:
-        return tracer.wrap(data)
+        t = tracer.wrap(data)
+        t._traced = data.type if isinstance(data, Value) else type_of_array(np.asarray(data))
+        return t
     t = _new(Tensor)
     t._data = data
     t._storage = Storage()
@@ -501,12 +515,18 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tenso
     tracer = ambient.tracer
     if tracer is None:
         out = _new(Tensor)
-        out._data = op.compute(*[x._data if isinstance(x, Tensor) else x for x in inputs], **attrs)
+        try:
+            out._data = op.compute(*[x._data if isinstance(x, Tensor) else x for x in inputs], **attrs)
+        except AttributeError:
+            for x in inputs:
+                if isinstance(x, Tensor):
+                    payload(x)
+            raise
         out._storage = Storage()
     else:
-        out = tracer.wrap(
-            op.trace(*[tracer.read(x) if isinstance(x, Tensor) else x for x in inputs], **attrs)
-        )
+        value = op.trace(*[tracer.read(x) if isinstance(x, Tensor) else x for x in inputs], **attrs)
+        out = tracer.wrap(value)
+        out._traced = value.type
     if isinstance(op, Movement):
         _link_view(out, inputs[0], op, attrs)
     if ambient.grad_enabled:
@@ -555,18 +575,23 @@ def op_node(
 
     `edges` has one entry per input.
     """
-    positions, levels = saved_levels(op, tuple([edge is not None for edge in edges]))
+    positions, reads = saved_levels(op, tuple([edge is not None for edge in edges]))
     if not positions:
         return None
-    shapes = tuple([_shape(inputs[i]) for i in positions])
-    for x in inputs:
-        # A rule may meet a number without the tensor that gave it its dtype.
-        if not isinstance(x, Tensor):
-            inputs = op.typed(inputs)
-            break
-    saved = [_saved(out, levels[0], is_output=True)]
-    saved += [_saved(x, level) for x, level in zip(inputs, levels[1:], strict=True)]
-    return OpNode(op, attrs, tuple([edges[i] for i in positions]), positions, saved, shapes)
+    saved: list[Any] = [None] * (len(inputs) + 1)
+    for slot, level in reads:
+        if slot == 0:
+            saved[0] = _saved(out, level, is_output=True)
+        elif isinstance(inputs[slot - 1], Tensor):
+            saved[slot] = _saved(inputs[slot - 1], level)
+        else:
+            # A rule may meet a number without the tensor that gave it its dtype.
+            saved[slot] = op.typed(inputs)[slot - 1]
+    if len(positions) == len(inputs):
+        kept, shapes = tuple(edges), tuple([_shape(x) for x in inputs])
+    else:
+        kept, shapes = tuple([edges[i] for i in positions]), tuple([_shape(inputs[i]) for i in positions])
+    return OpNode(op, attrs, kept, positions, saved, shapes)
 
 
 def _shape(t: Tensor) -> tuple[int, ...]:
@@ -575,11 +600,7 @@ def _shape(t: Tensor) -> tuple[int, ...]:
     return tuple(payload(t).shape) if data is None else data.shape
 
 
-def _saved(x: Any, level: int, is_output: bool = False) -> Any:
-    if not isinstance(x, Tensor):
-        return x
-    if level == UNUSED:
-        return None
+def _saved(x: Tensor, level: int, is_output: bool = False) -> Any:
     if level == TYPE_ONLY:
         return TypeOnly(_shape(x), x.dtype)
     assert level == VALUE, f"unknown level {level}"

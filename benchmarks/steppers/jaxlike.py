@@ -32,7 +32,9 @@ def _step(state: tuple[Any, ...], x: Any, y: Any) -> tuple[tuple[Any, ...], Any]
     loss, gradients = jax.value_and_grad(_loss)(layers, x, y)
     count = count + 1
     new = jax.tree.map(lambda *leaf: _update(*leaf, count), layers, means, squares, gradients)
-    layers, means, squares = jax.tree.transpose(jax.tree.structure(layers), jax.tree.structure((0, 0, 0)), new)
+    layers, means, squares = jax.tree.transpose(
+        jax.tree.structure(layers), jax.tree.structure((0, 0, 0)), new
+    )
     return (layers, means, squares, count), loss
 
 
@@ -40,7 +42,12 @@ def make(work: Work) -> tuple[Callable[..., Any], list[tuple[Any, ...]]]:
     """The jitted step; it waits for the loss, as a loop that looks at it does."""
     jitted = jax.jit(_step, donate_argnums=0)
     layers = [(jnp.asarray(w), jnp.asarray(b)) for w, b in work.weights()]
-    state: Any = (layers, jax.tree.map(jnp.zeros_like, layers), jax.tree.map(jnp.zeros_like, layers), jnp.float32(0))
+    state: Any = (
+        layers,
+        jax.tree.map(jnp.zeros_like, layers),
+        jax.tree.map(jnp.zeros_like, layers),
+        jnp.float32(0),
+    )
 
     def step(x: Any, y: Any) -> Any:
         nonlocal state

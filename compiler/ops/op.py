@@ -31,10 +31,7 @@ GradientRule = Callable[..., Any]
 
 
 class _Quiet(threading.local):
-    """A context of this thread in which NumPy neither warns nor raises for floating-point errors.
-
-    `run(f, ...)` takes 0.2 µs, where entering np.errstate takes 1.4 µs.
-    """
+    """A context of this thread in which NumPy neither warns nor raises for floating-point errors."""
 
     def __init__(self) -> None:
         context = contextvars.copy_context()
@@ -43,6 +40,18 @@ class _Quiet(threading.local):
 
 
 _quiet = _Quiet()
+
+
+def run_quietly(function: Callable[..., Any], *arguments: Any, **attrs: Any) -> Any:
+    """`function(...)` without NumPy's floating-point warnings: 0.3 µs, where entering np.errstate takes 1.4 µs."""
+    try:
+        return _quiet.run(function, *arguments, **attrs)
+    except RuntimeError as error:
+        # A debugger or a finalizer may compute while this thread is inside the context already.
+        if not str(error).startswith("cannot enter context"):
+            raise
+    with np.errstate(all="ignore"):
+        return function(*arguments, **attrs)
 
 
 # The records below are plain classes: a dataclass takes up to 1 ms of `import framework` each.
@@ -155,13 +164,7 @@ class Op:
             if failed is not None and failed.any():
                 raise self.check.error(*inputs, **attrs)
         try:
-            return _quiet.run(self.eager, *inputs, **attrs)
-        except RuntimeError as error:
-            # A debugger or a finalizer may compute while this thread is inside the context already.
-            if not str(error).startswith("cannot enter context"):
-                raise
-            with np.errstate(all="ignore"):
-                return self.eager(*inputs, **attrs)
+            return run_quietly(self.eager, *inputs, **attrs)
         except (ValueError, TypeError):
             self.infer(*(type_of_array(x) for x in inputs), **attrs)  # Says in our words what NumPy rejected.
             raise

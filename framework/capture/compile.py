@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
+import numpy as np
+
 from compiler.errors import CompilerError, LoweringError, TraceError
 from compiler.program import KernelView
 from framework.capture.explain import Explanation
@@ -135,6 +137,8 @@ class CompiledFunction:
 
         Nothing real is changed either way.
         """
+        if any(isinstance(x, np.ndarray) for x in leaves):
+            return None, "an argument is a NumPy array, whose elements may change: pass a tensor", False
         tracer, observer = Tracer(), Observer()
         grad_mode = ambient.grad_enabled
         for x in leaves:
@@ -145,6 +149,7 @@ class CompiledFunction:
         try:
             result = observer.run(function, args, kwargs)
             ambient.grad_enabled = grad_mode
+            tracer.require_same_history()
             structures = [structure_guard(thing) for thing in tracer.touched.values()]
             return Variant(tracer, result, leaves, name_guards(observer), structures), "", False
         except (TraceError, LoweringError) as error:

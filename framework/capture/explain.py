@@ -81,7 +81,9 @@ class Explanation:
         lines = [f"{self.name}: {self.mode}"]
         lines += [f"  runs eagerly for some arguments: {reason}" for reason in self.eager]
         if self.refused:
-            lines.append(f"  {self.refused} calls ran eagerly because there were too many kinds of arguments before")
+            lines.append(
+                f"  {self.refused} calls ran eagerly because there were too many kinds of arguments before"
+            )
         for number, record in enumerate(self.history):
             lines.append(f"  compilation {number}: {record.reason} ({record.seconds * 1e3:.0f} ms)")
             if record.variant is None:

@@ -16,6 +16,9 @@ from framework.nn.module import Module
 from framework.optim.optimizer import Optimizer
 from framework.tensor import Tensor
 
+# Modules are compared only after something changed, so their size does not matter.
+_ANY_SIZE = 1 << 60
+
 
 @dataclass(frozen=True)
 class Guard:
@@ -46,7 +49,7 @@ def structure_of(thing: Module | Optimizer) -> dict[str, Any]:
         }
         hooks = {"hooks": (*thing._pre_hooks.values(), *thing._post_hooks.values())}
         return {**groups, **members, **state, **hooks}
-    return {name: snapshot(value) for name, value in vars(thing).items()}
+    return {name: snapshot(value, [_ANY_SIZE]) for name, value in vars(thing).items()}
 
 
 def structure_guard(thing: Module | Optimizer) -> Guard:
@@ -78,7 +81,22 @@ def name_guards(observer: Observer) -> list[Guard]:
         found.append(
             Guard(_same_function(function, code, seen), f"{function.__qualname__} has its code and defaults")
         )
+    for optimizer, seen in observer.optimizers.values():
+        found.append(
+            Guard(
+                _same_options(optimizer, seen),
+                "the options of an optimizer that the code reads are as they were",
+            )
+        )
     return found
+
+
+def _same_options(optimizer: Optimizer, seen: Any) -> Callable[[], bool]:
+    def holds() -> bool:
+        groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+        return same(groups, seen)
+
+    return holds
 
 
 _GONE = object()

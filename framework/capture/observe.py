@@ -20,6 +20,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from framework.optim.optimizer import Optimizer
+
 _ROOT = Path(__file__).parents[2]
 _OWN = tuple(str(_ROOT / package) for package in ("framework", "compiler", "kernels"))
 _STANDARD = (
@@ -101,6 +103,10 @@ _EFFECTS = {
     "IMPORT_NAME",
 }
 
+# Items of a container that are compared at every call; a function that reads a larger one runs eagerly.
+MOST_ITEMS = 512
+# Naming one of these reads an optimizer's numbers as Python sees them.
+_OPTIONS = {"param_groups", "defaults", "state_dict"}
 SIMPLE = (int, float, complex, str, bytes, bool, type(None))
 
 
@@ -166,14 +172,18 @@ class Observer:
         self.attributes: dict[tuple[int, str], tuple[Any, str, Any]] = {}
         self.codes: set[types.CodeType] = set()
         self.functions: dict[int, tuple[Any, Any, Any]] = {}
+        self.optimizers: dict[int, tuple[Optimizer, Any]] = {}
+        self.running: set[int] = set()
         self.old: set[int] = set()
         self.reason = ""
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call `function` under observation."""
-        self.old = {
-            id(x) for x in gc.get_objects() if issubclass(type(x), list | dict | set | types.GeneratorType)
-        }
+        kinds = list | dict | set | types.GeneratorType
+        old = [x for x in gc.get_objects() if issubclass(type(x), kinds)]
+        self.old = set(map(id, old))
+        self.running = {id(x.gi_frame) for x in old if type(x) is types.GeneratorType}
+        del old
         self.see_function(function)
         previous = sys.getprofile()
         sys.setprofile(self.profile)
@@ -212,6 +222,10 @@ class Observer:
 
     def see_frame(self, frame: types.FrameType) -> None:
         code = frame.f_code
+        if id(frame) in self.running:
+            self.stop(
+                f"{Path(code.co_filename).name}:{frame.f_lineno}: a generator made before the call goes on"
+            )
         if code in self.codes:
             return
         effect = _effect_of(code)
@@ -231,14 +245,24 @@ class Observer:
 
     def see_name(self, scope: dict[str, Any], name: str, code: types.CodeType) -> None:
         value = scope[name]
-        if isinstance(value, types.ModuleType):
-            top = value.__name__.split(".")[0]
-            if top not in _HARMLESS_MODULES and not (getattr(value, "__file__", None) or "").startswith(_OWN):
-                self.stop(
-                    f"{Path(code.co_filename).name}:{code.co_firstlineno}: module {value.__name__} is used"
-                )
-        self.names[id(scope), name] = (scope, name, snapshot(value))
+        self.names[id(scope), name] = (scope, name, self.look(value, name, code))
         self.see_object(value, code)
+
+    def look(self, value: Any, name: str, code: types.CodeType) -> Any:
+        """The snapshot of a value that recorded code may read; stops at what can change unseen."""
+        where = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+        if isinstance(value, types.ModuleType) and not _is_readable(value):
+            self.stop(f"{where}: module {value.__name__} is used")
+        if isinstance(value, np.ndarray):
+            self.stop(
+                f"{where}: the NumPy array {name} is read, and its elements may change: make it a tensor"
+            )
+        if hasattr(type(value), "__next__"):
+            self.stop(f"{where}: the iterator {name} is used")
+        try:
+            return snapshot(value)
+        except TooLargeError:
+            self.stop(f"{where}: {name} holds more than {MOST_ITEMS} items")
 
     def see_object(self, value: Any, code: types.CodeType) -> None:
         """Note every attribute the code names that this object, or its class, has; and what a function closes
@@ -247,14 +271,20 @@ class Observer:
         if isinstance(value, types.FunctionType | types.MethodType):
             self.see_function(value)
             return
-        kind = value if isinstance(value, type) else type(value)
-        if isinstance(value, types.ModuleType) or kind.__module__ in ("builtins", "numpy") or _is_own(kind):
-            self.see_class(kind, code)
+        if isinstance(value, types.ModuleType):
+            if not _is_own_name(value.__name__) and value.__name__ not in _HARMLESS_MODULES:
+                for name in code.co_names:
+                    if name in vars(value) and (id(vars(value)), name) not in self.names:
+                        self.see_name(vars(value), name, code)
             return
-        for name in code.co_names:
+        kind = value if isinstance(value, type) else type(value)
+        if isinstance(value, Optimizer) and not _OPTIONS.isdisjoint(code.co_names):
+            self.optimizers[id(value)] = (value, options_of(value))
+        if not isinstance(value, type) and not _is_own(kind):
             held = getattr(value, "__dict__", {})
-            if name in held:
-                self.attributes[id(value), name] = (value, name, snapshot(held[name]))
+            for name in code.co_names:
+                if name in held:
+                    self.attributes[id(value), name] = (value, name, self.look(held[name], name, code))
         self.see_class(kind, code)
 
     def see_class(self, kind: type, code: types.CodeType) -> None:
@@ -263,7 +293,7 @@ class Observer:
                 continue
             for name in code.co_names:
                 if name in base.__dict__:
-                    self.attributes[id(base), name] = (base, name, snapshot(base.__dict__[name]))
+                    self.attributes[id(base), name] = (base, name, self.look(base.__dict__[name], name, code))
 
     def see_function(self, function: Any) -> None:
         function = getattr(function, "__func__", function)
@@ -278,9 +308,24 @@ class Observer:
         )
         for cell in function.__closure__ or ():
             try:
-                self.cells[id(cell)] = (cell, snapshot(cell.cell_contents))
+                held = cell.cell_contents
             except ValueError:  # a name bound later
                 continue
+            self.cells[id(cell)] = (cell, self.look(held, "in a closure", function.__code__))
+
+
+def options_of(optimizer: Optimizer) -> Any:
+    """The options of every parameter group, as a snapshot."""
+    groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    return snapshot(groups)
+
+
+def _is_readable(module: types.ModuleType) -> bool:
+    """Whether a module's names can be guarded and its calls seen: ours, known ones, and the user's own Python files."""
+    if _is_own_name(module.__name__) or module.__name__ in _HARMLESS_MODULES:
+        return True
+    file = getattr(module, "__file__", None) or ""
+    return file.endswith(".py") and not file.startswith(_STANDARD) and "site-packages" not in file
 
 
 def _is_own(kind: type) -> bool:
@@ -291,35 +336,48 @@ def _is_own_name(module: str) -> bool:
     return module.split(".")[0] in ("framework", "compiler", "kernels")
 
 
-class Shallow:
-    """What a container held: its type and its items, two levels deep."""
+class Contents:
+    """What a container held, containers inside it included."""
 
     __slots__ = ("items", "kind")
 
-    def __init__(self, value: Any) -> None:
-        self.kind = type(value)
-        self.items = tuple(value.items()) if isinstance(value, dict) else tuple(value)
+    def __init__(self, kind: type, items: tuple[Any, ...]) -> None:
+        self.kind, self.items = kind, items
+
+    def __repr__(self) -> str:
+        return f"{self.kind.__name__} of {len(self.items)}"
 
 
-def snapshot(value: Any) -> Any:
-    """A value as `same` can compare it later: containers are copied, everything else is itself."""
-    return Shallow(value) if isinstance(value, list | dict | set | tuple) else value
+class TooLargeError(Exception):
+    """A container holds too much to be compared at every call."""
+
+
+def snapshot(value: Any, budget: list[int] | None = None) -> Any:
+    """A value as `same` can compare it later: containers are copied, everything else is itself.
+
+    Raises TooLargeError above `MOST_ITEMS` items in all.
+    """
+    if not isinstance(value, list | dict | set | tuple):
+        return value
+    budget = [MOST_ITEMS] if budget is None else budget
+    budget[0] -= len(value)
+    if budget[0] < 0:
+        raise TooLargeError
+    if isinstance(value, dict):
+        return Contents(type(value), tuple((key, snapshot(item, budget)) for key, item in value.items()))
+    return Contents(type(value), tuple(snapshot(item, budget) for item in value))
 
 
 def same(now: Any, seen: Any) -> bool:
     """Whether a value still is what its snapshot was: equal for plain values, identical for other objects."""
-    if now is seen:
-        return True
-    if isinstance(seen, Shallow):
+    if isinstance(seen, Contents):
         if type(now) is not seen.kind or len(now) != len(seen.items):
             return False
-        items = now.items() if isinstance(now, dict) else now
-        return all(_same_item(x, y) for x, y in zip(items, seen.items, strict=True))
+        if isinstance(now, dict):
+            pairs = zip(now.items(), seen.items, strict=True)
+            return all(same(key, old) and same(item, before) for (key, item), (old, before) in pairs)
+        return all(map(same, now, seen.items))
+    if now is seen:
+        return True
     # 0.0 and -0.0 are equal and differ; nan differs from itself and may be the same.
     return type(now) is type(seen) and isinstance(now, SIMPLE) and repr(now) == repr(seen)
-
-
-def _same_item(now: Any, seen: Any) -> bool:
-    if isinstance(seen, tuple) and isinstance(now, tuple):
-        return len(now) == len(seen) and all(_same_item(x, y) for x, y in zip(now, seen, strict=True))
-    return same(now, seen)

@@ -36,6 +36,8 @@ class Source:
     value: Value
     input: Input | None = None
     writes: int = 0
+    # History, grad flag and hooks of memory that existed before.
+    before: tuple[Any, ...] = ()
 
 
 @dataclass(eq=False)
@@ -83,7 +85,7 @@ class Tracer:
             node = Input(
                 TensorType(t._data.shape, dtypes.of_numpy(t._data.dtype)), name=f"t{len(self.sources)}"
             )
-            source = self.sources[id(t)] = Source(t, node, node)
+            source = self.sources[id(t)] = Source(t, node, node, before=_history(t))
         return source
 
     def locate(self, t: Tensor) -> tuple[Source, Chain]:
@@ -203,9 +205,32 @@ class Tracer:
         for undo in reversed(self.undo):
             undo()
 
+    def require_same_history(self) -> None:
+        """Put back the history of tensors that existed before, and refuse a call that changed one: it would not replay.
+
+        A write that a gradient flows through gives its tensor a new history, as do `requires_grad_` and new hooks.
+        """
+        changed = False
+        for source in self.real_sources():
+            t, before = source.owner, source.before
+            if _history(t) != before:
+                changed = True
+                t._node, t._output, t._requires_grad, hooks = before
+                if t._hooks is not None:
+                    t._hooks.clear()
+                    t._hooks.update(hooks)
+        if changed:
+            raise TraceError(
+                "a tensor made before the call gets a history, a grad flag or a hook inside: make it outside"
+            )
+
     def real_sources(self) -> list[Source]:
         """Memory that existed before, in the order it was met."""
         return [s for s in self.sources.values() if s.input is not None]
+
+
+def _history(t: Tensor) -> tuple[Any, ...]:
+    return t._node, t._output, t._requires_grad, dict(t._hooks or {})
 
 
 def _plus(offset: Input, count: int) -> Value:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import sys
 import threading
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,23 +26,29 @@ from compiler.plan import Request
 from compiler.program import Executable
 from framework.capture.backward import CompiledBackward, record_backward
 from framework.capture.guards import Guard
+from framework.capture.observe import SIMPLE
 from framework.capture.tracer import Chain, Source, Tracer, checks_of
 from framework.capture.tree import map_leaves
 from framework.graph import Node, OpNode, raise_freed
+from framework.nn.module import Module
 from framework.state import ambient, no_grad, structure
 from framework.tensor import Clock, Storage, Tensor, apply_op, geometry
+from kernels.dtypes import DType
 
 Array = np.ndarray[Any, Any]
 
 
 class FreedNode(Node):
-    """Stands for history that the program has already used up: asking it for gradients is a second backward.
-    """
+    """Stands for history that the program has already used up: asking it for gradients is a second backward."""
 
     __slots__ = ()
 
     def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
         raise_freed()
+
+
+# What may be returned as it was when the call was recorded.
+CONSTANT = (*SIMPLE, DType, np.generic, type, types.FunctionType, Module)
 
 
 @dataclass(frozen=True)
@@ -194,6 +201,8 @@ class Variant:
 
     def _plan_result(self, x: Any, tracer: Tracer, position: dict[int, int]) -> Any:
         if not isinstance(x, Tensor):
+            if not isinstance(x, CONSTANT):
+                raise TraceError(f"a {type(x).__name__} is returned, which a replay cannot make anew")
             return x
         source, chain = tracer.locate(x)
         if source.input is not None:
@@ -316,8 +325,7 @@ class Variant:
         return None
 
     def overlaps(self, leaves: Sequence[Any]) -> bool:
-        """Whether an argument shares memory with what the program writes, or a written argument with another.
-        """
+        """Whether an argument shares memory with what the program writes, or a written argument with another."""
         if not self.written_held and not self.written_arguments:
             return False
         for _, p in self.arguments:
