@@ -1,1 +1,1 @@
-"""Whole training steps and call overheads, timed beside other frameworks. Nothing here is imported by the packages."""
+"""Whole training steps and call overheads, timed beside other frameworks. The packages import none of it."""

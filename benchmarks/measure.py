@@ -67,7 +67,7 @@ def peak_rss() -> int:
 
 
 def pin(threads: int) -> None:
-    """Keep this process on `threads` cores: some frameworks count the cores they may use, and nothing else."""
+    """Keep this process on `threads` cores: some frameworks count cores and nothing else."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 

@@ -1,7 +1,7 @@
 """`python -m benchmarks.steps NAME... --against torch torch.compile jax`: whole training steps beside peers.
 
-Each framework runs in a process of its own, one after the other, in several rounds, on equal threads. The first round
-starts from empty compile caches, the later ones find them filled. Times no code itself: see `benchmarks.measure`.
+Each framework runs in a process of its own, one after the other, in several rounds, on equal threads. The first
+round starts from empty compile caches, the later ones find them filled. `benchmarks.measure` does the timing.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def summary(rows: dict[str, Rows]) -> dict[str, dict[str, Any]]:
 
 def table(work: str, results: dict[str, dict[str, Any]]) -> str:
     """The summary as aligned text."""
-    head = f"{'':16}{'median':>11}{'best':>11}{'x ours':>8}{'first call':>18}{'import to result':>18}{'memory':>18}"
+    head = f"{'':16}{'median':>11}{'best':>11}{'x ours':>8}{'first call':>18}{'import to loss':>18}{'memory':>18}"
     lines = [f"{work}, one training step", head]
     lines.append(f"{'':46}{'cold / warm, s':>18}{'cold / warm, s':>18}{'peak / +, MiB':>18}")
     for name, r in results.items():

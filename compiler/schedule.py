@@ -19,6 +19,8 @@ from compiler.ops.op import Elementwise, Reduction
 MAX_NODES = 96
 # A whole tensor reduced and used again inside one kernel is a single row, hence a single thread's work.
 MAX_SINGLE_ROW = 8192
+# Reading this many elements twice costs more than a second kernel gains.
+SHARED_READ = 1024
 
 Shape = tuple[int, ...]
 Axes = frozenset[int]
@@ -115,6 +117,9 @@ class Scheduler:
             if is_loop(node) and node.op not in (indexing.take, indexing.gather):
                 for x in dict.fromkeys(node.inputs):
                     self.try_merge(x, node)
+        for value in self.graph.nodes:
+            if value.type.size >= SHARED_READ:
+                self.merge_readers(value)
         for node in applies:
             if node.op is contraction.matmul:
                 for user in self.graph.users[node]:
@@ -122,6 +127,24 @@ class Scheduler:
                         break
         self.join_scalars()
         return self.ordered()
+
+    def merge_readers(self, value: Value) -> None:
+        """Let reductions that read one large value share the pass over it, where no edge joins them."""
+        readers = dict.fromkeys(self.group[u] for u in self.graph.users[value] if is_loop(u))
+        first: Group | None = None
+        for group in readers:
+            if padded(value.shape, len(group.domain)) != group.domain or group.kind != "loop":
+                continue
+            if first is None:
+                first = group
+                continue
+            fits = first.domain == group.domain and (first.reductions or group.reductions)
+            if not fits or len(first.nodes) + len(group.nodes) > MAX_NODES:
+                continue
+            merged = self.shape_of_merge(first, group, first.domain)
+            if merged is not None and not self.makes_cycle(first, group) and not self.makes_cycle(group, first):
+                self.replace(first, group, merged)
+                first = merged
 
     def join_scalars(self) -> None:
         """Values without axes share kernels even where no edge joins them: each kernel costs more than its

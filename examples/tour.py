@@ -17,7 +17,7 @@ def chapter(title: str) -> None:
     print(f"\n=== {title} {'=' * (70 - len(title))}")
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 chapter("1. A tensor")
 # A tensor is an n-dimensional array with a dtype. Every operation runs at once, and prints.
 x = fw.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
@@ -26,7 +26,7 @@ print(x, x.shape, x.dtype)
 # Shapes broadcast and dtypes promote as in PyTorch: an integer tensor and a float tensor give a float tensor.
 print(x + fw.tensor([10, 20, 30]))
 
-# Indexing, transposing and reshaping make views. They share memory, so writing through one shows in the other.
+# Indexing, transposing and reshaping make views. They share memory: writing through one shows in the other.
 column = x[:, 0]
 column.mul_(10)
 print(x)
@@ -36,25 +36,25 @@ array = x.numpy()
 array[0, 0] = 1
 assert float(x[0, 0]) == 1 and np.shares_memory(array, fw.from_numpy(array).numpy())
 
-# Random numbers come from a counter-based generator: the same seed gives the same numbers, in eager and compiled code.
+# Random numbers come from a counter-based generator: one seed, one sequence, in eager and in compiled code.
 fw.manual_seed(0)
 noise = fw.randn(3)
 fw.manual_seed(0)
 assert fw.equal(noise, fw.randn(3))
 
-# ----------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 chapter("2. Gradients")
 # A tensor that requires a gradient remembers how later ones came from it.
 w = fw.tensor([1.0, -2.0, 3.0], requires_grad=True)
 loss = (w * w).sum()
 print(loss)
 
-# `backward()` walks that memory from the loss to the leaves. The gradient of a sum of squares is twice the values.
+# `backward()` walks from the loss back to the leaves. The gradient of a sum of squares is twice the values.
 loss.backward()
 print(w.grad)
 assert fw.equal(w.grad, 2 * w.detach())
 
-# A gradient is itself made of operations, so it can be differentiated again: the second derivative of x³ is 6x.
+# A gradient is itself made of operations, so it can be differentiated again: x³ has 3x² and then 6x.
 t = fw.tensor(2.0, requires_grad=True)
 (first,) = fw.autograd.grad(t**3, t, create_graph=True)
 (second,) = fw.autograd.grad(first, t)
@@ -65,7 +65,7 @@ assert float(second) == 12
 with fw.no_grad():
     assert not (w * 2).requires_grad
 
-# ----------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 chapter("3. A module")
 
 
@@ -88,7 +88,7 @@ model = Classifier(8, 32, 3)
 print(model)
 print({name: tuple(p.shape) for name, p in model.named_parameters()})
 
-# ----------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 chapter("4. A training step")
 # Something to learn: in which of three directions a point lies furthest.
 inputs = fw.randn(256, 8)
@@ -111,10 +111,10 @@ eager_losses = [float(step(inputs, classes)) for _ in range(20)]
 print(f"eager: loss {eager_losses[0]:.4f} -> {eager_losses[-1]:.4f}")
 assert eager_losses[-1] < eager_losses[0] / 2
 
-# ----------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 chapter("5. The same step, compiled")
-# `compile` records the step once: forward, backward and optimizer, all of it ordinary tensor code. Later calls replay
-# one native program. It can be used as a decorator too: @fw.compile above `def step`.
+# `compile` records the step once: forward, backward and optimizer, all of it ordinary tensor code. Later
+# calls replay one native program. It can be used as a decorator too: @fw.compile above `def step`.
 model.load_state_dict(start)
 optimizer = fw.optim.AdamW(model.parameters(), lr=1e-2)
 compiled = fw.compile(step)
@@ -134,18 +134,18 @@ assert fw.equal(before, model.out.bias) and len(compiled.variants) == 1
 compiled(inputs[:100], classes[:100])
 assert len(compiled.variants) == 2
 
-# ----------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 chapter("6. Looking inside")
-# `explain` tells what became of the function: what must stay true for a replay, and every kernel with the operations
-# that were fused into it, the bytes it touches, and the lines they come from.
+# `explain` tells what became of the function: what must stay true for a replay, and every kernel with the
+# operations that were fused into it, the bytes it touches, and the lines they come from.
 print(compiled.explain())
 
-# ----------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 chapter("7. A kernel")
 
 
-# A softmax is five operations in the framework. The scheduler makes one kernel of them: each row is read, and stays in
-# registers and cache until it is written.
+# A softmax is five operations in the framework. The scheduler makes one kernel of them: a row stays in
+# registers and cache from its first reading until it is written.
 @fw.compile
 def softmax(x: fw.Tensor) -> fw.Tensor:
     """Rows that are positive and sum to one."""

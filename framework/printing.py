@@ -183,11 +183,16 @@ def contents(t: Tensor, indent: int = 0) -> str:
     return _nested(data, indent, summarize, _Format(sample, options), options)
 
 
+def _is_dead(t: Tensor) -> bool:
+    """Whether `t` was made in a capture that is over, and has no value."""
+    return t._data is None and ambient.tracer is None
+
+
 def text(t: Tensor) -> str:
     """`repr(t)`: elements, then what differs from the defaults."""
     kind = type(t).__name__
     prefix = "tensor(" if kind in ("Tensor", "Parameter") else f"{kind}("
-    if t._data is None and ambient.tracer is None:
+    if _is_dead(t):
         return f"{prefix}<{t._traced} of a finished capture>)"
     if not isinstance(payload(t), np.ndarray):
         return f"{prefix}<traced>, dtype={t.dtype}, size={tuple(t.shape)})"
@@ -219,6 +224,6 @@ def _with_suffixes(body: str, suffixes: list[str], indent: int) -> str:
 
 def formatted(t: Tensor, spec: str) -> str:
     """`format(t, spec)`: the number of a 0-d tensor, else the text."""
-    if t.ndim == 0:
+    if not _is_dead(t) and t.ndim == 0:
         return format(t.item(), spec)
     return format(text(t), spec)

@@ -202,24 +202,29 @@ class Tracer:
 
     def roll_back(self) -> None:
         """Take back what was made for real."""
+        self.restore_history()
         for undo in reversed(self.undo):
             undo()
 
-    def require_same_history(self) -> None:
-        """Put back the history of tensors that existed before, and refuse a call that changed one: it would not replay.
-
-        A write that a gradient flows through gives its tensor a new history, as do `requires_grad_` and new hooks.
-        """
+    def restore_history(self) -> bool:
+        """Put back history, grad flag and hooks of tensors that existed before; whether any had changed."""
         changed = False
         for source in self.real_sources():
-            t, before = source.owner, source.before
-            if _history(t) != before:
+            t = source.owner
+            if _history(t) != source.before:
                 changed = True
-                t._node, t._output, t._requires_grad, hooks = before
+                t._node, t._output, t._requires_grad, hooks = source.before
                 if t._hooks is not None:
                     t._hooks.clear()
                     t._hooks.update(hooks)
-        if changed:
+        return changed
+
+    def require_same_history(self) -> None:
+        """Refuse a call that changed the history of a tensor that existed before: it would not replay.
+
+        A write that a gradient flows through gives its tensor a new history, as do `requires_grad_` and hooks.
+        """
+        if self.restore_history():
             raise TraceError(
                 "a tensor made before the call gets a history, a grad flag or a hook inside: make it outside"
             )

@@ -1,4 +1,7 @@
-"""Hook tables and the handles that remove entries from them. Knows nothing of what a hook is called with."""
+"""Hook tables, the handles that remove entries from them, and how a user's forward hooks are called.
+
+Knows nothing of modules.
+"""
 
 from __future__ import annotations
 
@@ -48,3 +51,41 @@ class RemovableHandle:
 
     def __exit__(self, *error: object) -> None:
         self.remove()
+
+
+class ForwardPreHook:
+    """A user's forward pre-hook, called with (module, args, kwargs) for the (args, kwargs) to go on with.
+
+    A class, not a closure, so that modules with hooks can be pickled.
+    """
+
+    def __init__(self, hook: Callable[..., Any], with_kwargs: bool) -> None:
+        self.hook = hook
+        self.with_kwargs = with_kwargs
+
+    def __call__(
+        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        changed = self.hook(module, args, kwargs) if self.with_kwargs else self.hook(module, args)
+        if changed is None:
+            return args, kwargs
+        if not self.with_kwargs:
+            return (changed if isinstance(changed, tuple) else (changed,)), kwargs
+        if isinstance(changed, tuple) and len(changed) == 2:
+            return changed
+        raise RuntimeError(
+            f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {changed!r}"
+        )
+
+
+class ForwardHook:
+    """A user's forward hook, called with (module, args, kwargs, output)."""
+
+    def __init__(self, hook: Callable[..., Any], with_kwargs: bool) -> None:
+        self.hook = hook
+        self.with_kwargs = with_kwargs
+
+    def __call__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        if self.with_kwargs:
+            return self.hook(module, args, kwargs, output)
+        return self.hook(module, args, output)

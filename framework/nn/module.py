@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 from framework.nn.backward_hooks import call_with_backward_hooks
-from framework.nn.hooks import HookTable, RemovableHandle
+from framework.nn.hooks import ForwardHook, ForwardPreHook, HookTable, RemovableHandle
 from framework.nn.parameter import Parameter
 from framework.nn.state_dict import IncompatibleKeys, load, save
 from framework.nn.utils import clear_gradients
@@ -74,22 +74,7 @@ class Module:
 
         With `with_kwargs`, `hook(module, args, kwargs)` returns None or (args, kwargs).
         """
-
-        def run(
-            module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            changed = hook(module, args, kwargs) if with_kwargs else hook(module, args)
-            if changed is None:
-                return args, kwargs
-            if not with_kwargs:
-                return (changed if isinstance(changed, tuple) else (changed,)), kwargs
-            if isinstance(changed, tuple) and len(changed) == 2:
-                return changed
-            raise RuntimeError(
-                f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {changed!r}"
-            )
-
-        return self._forward_pre_hooks.register(run, prepend)
+        return self._forward_pre_hooks.register(ForwardPreHook(hook, with_kwargs), prepend)
 
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
@@ -98,11 +83,7 @@ class Module:
 
         With `with_kwargs` the hook is given `(module, args, kwargs, output)`.
         """
-
-        def run(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-            return hook(module, args, kwargs, output) if with_kwargs else hook(module, args, output)
-
-        return self._forward_hooks.register(run, prepend)
+        return self._forward_hooks.register(ForwardHook(hook, with_kwargs), prepend)
 
     def register_full_backward_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False

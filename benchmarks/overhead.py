@@ -1,0 +1,96 @@
+"""`python -m benchmarks.overhead`: what a compiled call costs beside its arithmetic, and whether memory stays flat.
+
+Three numbers: a small add, an AdamW step over many small parameters, and resident memory over 10,000 steps.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import framework as fw
+from benchmarks.machine import describe
+from benchmarks.steppers.tracefuse import make
+from benchmarks.works import WORKS
+
+PARAMETERS, ELEMENTS = 200, 10
+STEPS = 10_000
+# By then every variant is compiled and every pool is filled.
+SETTLED = 1_000
+
+
+def microseconds(call: Callable[[], Any], rounds: int = 50, calls: int = 200) -> tuple[float, float]:
+    """Median and best over `rounds` of the mean time of a call."""
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        times.append((time.perf_counter() - begin) / calls * 1e6)
+    return statistics.median(times), min(times)
+
+
+def small_add() -> tuple[float, float]:
+    """A compiled a + b of ten elements each."""
+    add = fw.compile(lambda a, b: a + b)
+    a, b = fw.ones(ELEMENTS), fw.ones(ELEMENTS)
+    add(a, b)
+    assert add.explain().mode == "replay", add.explain()
+    return microseconds(lambda: add(a, b))
+
+
+def many_parameters() -> tuple[float, float]:
+    """A compiled AdamW step over PARAMETERS tensors of ELEMENTS elements, whose gradients were set once."""
+    parameters = [fw.nn.Parameter(fw.ones(ELEMENTS)) for _ in range(PARAMETERS)]
+    optimizer = fw.optim.AdamW(parameters)
+    for p in parameters:
+        p.grad = fw.ones(ELEMENTS)
+
+    def update() -> None:
+        optimizer.step()
+
+    step = fw.compile(update)
+    step()
+    assert step.explain().mode == "replay", step.explain()
+    return microseconds(step)
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory now."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def memory_growth() -> tuple[int, int]:
+    """Resident bytes after SETTLED and after STEPS compiled training steps of mlp_small."""
+    step, batches = make(WORKS["mlp_small"])
+    for number in range(SETTLED):
+        step(*batches[number % len(batches)])
+    settled = resident()
+    for number in range(SETTLED, STEPS):
+        step(*batches[number % len(batches)])
+    return settled, resident()
+
+
+def main() -> None:
+    """Measure all three and print them."""
+    print(describe())
+    for name, (median, best) in (
+        ("compiled add of 10 elements", small_add()),
+        (f"compiled AdamW, {PARAMETERS} parameters of {ELEMENTS}", many_parameters()),
+    ):
+        print(f"{name:44} median {median:8.2f} us, best {best:8.2f} us a call")
+    settled, end = memory_growth()
+    growth = (end - settled) / 2**10
+    print(f"resident memory, step {SETTLED} to step {STEPS}: {settled / 2**20:.1f} MiB, {growth:+.0f} KiB")
+
+
+if __name__ == "__main__":
+    main()
