@@ -1,4 +1,4 @@
-"""`python -m benchmarks.overhead`: what a compiled call costs beside its arithmetic, and whether memory stays flat.
+"""`python -m benchmarks.overhead`: what a compiled call costs beside its arithmetic, and its memory.
 
 Three numbers: a small add, an AdamW step over many small parameters, and resident memory over 10,000 steps.
 """

@@ -1,7 +1,7 @@
 """`python -m benchmarks.steps NAME... --against torch torch.compile jax`: whole training steps beside peers.
 
-Each framework runs in a process of its own, one after the other, in several rounds, on equal threads. The first
-round starts from empty compile caches, the later ones find them filled. `benchmarks.measure` does the timing.
+Each framework runs in a process of its own, one after the other, in several rounds, on equal threads. The
+first round starts from empty compile caches, the later ones find them filled. `benchmarks.measure` times.
 """
 
 from __future__ import annotations
@@ -95,9 +95,14 @@ def summary(rows: dict[str, Rows]) -> dict[str, dict[str, Any]]:
 
 def table(work: str, results: dict[str, dict[str, Any]]) -> str:
     """The summary as aligned text."""
-    head = f"{'':16}{'median':>11}{'best':>11}{'x ours':>8}{'first call':>18}{'import to loss':>18}{'memory':>18}"
-    lines = [f"{work}, one training step", head]
-    lines.append(f"{'':46}{'cold / warm, s':>18}{'cold / warm, s':>18}{'peak / +, MiB':>18}")
+    columns = (
+        ("first call", "cold / warm, s"),
+        ("import to loss", "cold / warm, s"),
+        ("memory", "peak / +, MiB"),
+    )
+    lines = [f"{work}, one training step"]
+    lines.append(f"{'':16}{'median':>11}{'best':>11}{'x ours':>8}" + "".join(f"{c[0]:>18}" for c in columns))
+    lines.append(" " * 46 + "".join(f"{c[1]:>18}" for c in columns))
     for name, r in results.items():
         first = f"{r['first_call_cold']:.2f} / {r['first_call_warm']:.2f}"
         start = f"{r['import_to_first_result_cold']:.2f} / {r['import_to_first_result_warm']:.2f}"

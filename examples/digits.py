@@ -1,6 +1,6 @@
 """Train a small network on scikit-learn's digits, eagerly and compiled, and compare the two.
 
-`python examples/digits.py` needs the extra `data`. Its exit status is 1 when a promise in the summary is not kept.
+`python examples/digits.py` needs the extra `data`. Exit status 1: a promise in the summary is not kept.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from framework.elementwise import add, div, log1p, lt, mul, neg
 from framework.inplace import assign
 from framework.promotion import convert, promoted
 from framework.size import shape_argument
-from framework.state import ambient
+from framework.state import ambient, python_effect
 from framework.tensor import Tensor, concrete, wrap
 from framework.views import broadcast_shapes, expand
 from kernels import dtypes
@@ -39,6 +39,7 @@ class Generator:
         """Where draws are made."""
         return CPU
 
+    @python_effect
     def manual_seed(self, seed: int) -> Generator:
         """Start again from `seed`; returns the generator."""
         seed = int(seed)
@@ -48,6 +49,7 @@ class Generator:
         self.offset = 0
         return self
 
+    @python_effect
     def seed(self) -> int:
         """Start again from an unpredictable seed, which is returned."""
         self.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
@@ -61,6 +63,7 @@ class Generator:
         """The whole state as a uint8 tensor."""
         return wrap(np.array([self.seed_value, self.offset], np.int64).view(np.uint8).copy())
 
+    @python_effect
     def set_state(self, state: Tensor) -> Generator:
         """Continue from a state of `get_state`."""
         data = concrete(state)

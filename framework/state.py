@@ -9,6 +9,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any, TypeVar
 
 from kernels import dtypes
@@ -41,6 +42,17 @@ class Structure:
 structure = Structure()
 
 
+# Code of functions that change Python state a program does not carry out: a capture stops before one runs.
+python_effects: set[CodeType] = set()
+
+
+def python_effect(function: F) -> F:
+    """Mark a function that changes Python state: a call under capture makes the whole function run eagerly."""
+    python_effects.add(function.__code__)
+    return function
+
+
+@python_effect
 def structure_changed() -> None:
     """Note that a module, optimizer, `.grad`, `.data` or `requires_grad` changed: compiled programs check
     again."""

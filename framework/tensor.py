@@ -16,6 +16,7 @@ from compiler.errors import TraceError
 from compiler.ir import Value
 from compiler.ops.op import Movement, Op
 from compiler.types import TensorType, contiguous_strides, type_of_array
+from framework.attached import Attached
 from framework.device import CPU, device
 from framework.graph import (
     TYPE_ONLY,
@@ -74,7 +75,7 @@ class Storage:
             self.clock = clock
 
 
-class Tensor:
+class Tensor(Attached):
     """An n-dimensional array that records how it was computed, with the names and semantics of PyTorch's."""
 
     # Instances set only what differs, which keeps making one cheap.
@@ -237,7 +238,8 @@ class Tensor:
             )
         if requires_grad != self._requires_grad and self.is_leaf:
             self._requires_grad = bool(requires_grad)
-            structure_changed()
+            if self._data is not None:
+                structure_changed()
         return self
 
     @property

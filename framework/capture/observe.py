@@ -20,7 +20,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from compiler.where import user_line
 from framework.optim.optimizer import Optimizer
+from framework.state import python_effects
 
 _ROOT = Path(__file__).parents[2]
 _OWN = tuple(str(_ROOT / package) for package in ("framework", "compiler", "kernels"))
@@ -200,6 +202,8 @@ class Observer:
     def profile(self, frame: types.FrameType, event: str, arg: Any) -> None:
         """The profile hook."""
         file = frame.f_code.co_filename
+        if event == "call" and frame.f_code in python_effects:
+            self.stop(f"{user_line()}: {frame.f_code.co_qualname} changes Python state")
         if _is_ours(frame) or file in _HARMLESS or (file.startswith(_STANDARD) and _serves_us(frame)):
             return
         if event == "call":

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from framework.state import structure_changed
+from framework.state import python_effect, structure_changed
 
 _numbers = itertools.count()
 
@@ -21,6 +21,7 @@ class HookTable(dict[int, Callable[..., Any]]):
     # A plain dict takes no weak reference, and a handle must not keep a dead module's hooks alive.
     __slots__ = ("__weakref__",)
 
+    @python_effect
     def register(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Add `hook`, last or first, and return the handle that removes it."""
         handle = RemovableHandle(self)
@@ -40,6 +41,7 @@ class RemovableHandle:
         self.id = next(_numbers)
         self._table = weakref.ref(table)
 
+    @python_effect
     def remove(self) -> None:
         """Take the hook out of its table."""
         table = self._table()

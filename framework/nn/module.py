@@ -13,7 +13,7 @@ from framework.nn.hooks import ForwardHook, ForwardPreHook, HookTable, Removable
 from framework.nn.parameter import Parameter
 from framework.nn.state_dict import IncompatibleKeys, load, save
 from framework.nn.utils import clear_gradients
-from framework.state import ambient, no_grad, structure_changed
+from framework.state import ambient, no_grad, python_effect, structure_changed
 from framework.tensor import Tensor
 from kernels import dtypes
 from kernels.dtypes import DType
@@ -110,6 +110,7 @@ class Module:
                 return values[table][name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    @python_effect
     def __setattr__(self, name: str, value: Any) -> None:
         structure_changed()
         values = self.__dict__
@@ -155,6 +156,7 @@ class Module:
             )
         self.__dict__[table][name] = value
 
+    @python_effect
     def __delattr__(self, name: str) -> None:
         structure_changed()
         for table in (self._parameters, self._buffers, self._modules):
@@ -168,6 +170,7 @@ class Module:
         names = {*dir(type(self)), *self.__dict__, *self._parameters, *self._buffers, *self._modules}
         return sorted(name for name in names if not name[0].isdigit())
 
+    @python_effect
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter, or None to reserve the name. Raises TypeError, KeyError or ValueError as
         PyTorch.
@@ -186,6 +189,7 @@ class Module:
         self._parameters[name] = param
         structure_changed()
 
+    @python_effect
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that moves with the module but takes no gradient; a persistent one is in the state
         dict.
@@ -199,6 +203,7 @@ class Module:
         (self._transient_buffers.discard if persistent else self._transient_buffers.add)(name)
         structure_changed()
 
+    @python_effect
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a sub-module, or None to reserve the name."""
         self._check_name(name, self._modules, "module")

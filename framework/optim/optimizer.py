@@ -19,6 +19,7 @@ from framework.state import (
     enable_grad,
     guarded,
     no_grad,
+    python_effect,
     runtime_scalar,
     structure_changed,
 )
@@ -62,6 +63,7 @@ class Optimizer:
 
     # Groups
 
+    @python_effect
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with options of their own; missing options come from `defaults`.
 
@@ -119,10 +121,12 @@ class Optimizer:
         """Put the state of a parameter that has none into `self.state[parameter]`."""
         raise NotImplementedError(f"{type(self).__name__} defines neither step() nor _initialise()")
 
+    @python_effect
     def register_step_pre_hook(self, hook: Hook) -> Callable[[], None]:
         """Call `hook(optimizer, args, kwargs)` before each step; returns the function that removes it."""
         return _add_hook(self._pre_hooks, hook)
 
+    @python_effect
     def register_step_post_hook(self, hook: Hook) -> Callable[[], None]:
         """Call `hook(optimizer, args, kwargs)` after each step; returns the function that removes it."""
         return _add_hook(self._post_hooks, hook)
@@ -189,6 +193,7 @@ class Optimizer:
         state = {(number[id(p)] if isinstance(p, Tensor) else p): values for p, values in self.state.items()}
         return {"state": state, "param_groups": groups}
 
+    @python_effect
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over state and options from `state_dict`; tensors are copied, floating ones cast to the
         parameter's dtype.

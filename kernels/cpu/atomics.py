@@ -1,4 +1,4 @@
-"""Numba intrinsics of the program runner: atomic words, a spin pause, and calls through addresses.
+"""Words of the program runner: atomic words, a spin pause, and calls through addresses.
 
 All addresses are int64; every atomic is sequentially consistent. Knows nothing of kernels' contents.
 """
@@ -9,8 +9,10 @@ import platform
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import types
+
+from kernels.cpu.intrinsics import declare
+from kernels.cpu.words import word
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 ORDER = "seq_cst"
@@ -21,7 +23,7 @@ def _word(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
     return builder.inttoptr(address, I64.as_pointer())
 
 
-@intrinsic
+@word
 def atomic_load(typing: Any, address: Any) -> Any:
     """The word at `address`."""
 
@@ -31,7 +33,7 @@ def atomic_load(typing: Any, address: Any) -> Any:
     return types.int64(types.int64), emit
 
 
-@intrinsic
+@word
 def atomic_store(typing: Any, address: Any, value: Any) -> Any:
     """Set the word at `address`."""
 
@@ -42,7 +44,7 @@ def atomic_store(typing: Any, address: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64), emit
 
 
-@intrinsic
+@word
 def atomic_add(typing: Any, address: Any, value: Any) -> Any:
     """Add to the word at `address`; the old value."""
 
@@ -52,7 +54,7 @@ def atomic_add(typing: Any, address: Any, value: Any) -> Any:
     return types.int64(types.int64, types.int64), emit
 
 
-@intrinsic
+@word
 def compare_swap(typing: Any, address: Any, old: Any, new: Any) -> Any:
     """Replace `old` by `new` at `address`; whether it was `old`."""
 
@@ -63,20 +65,19 @@ def compare_swap(typing: Any, address: Any, old: Any, new: Any) -> Any:
     return types.boolean(types.int64, types.int64, types.int64), emit
 
 
-@intrinsic
+@word
 def pause(typing: Any) -> Any:
     """Tell the core that this is a spin loop."""
     name, arguments = ("llvm.x86.sse2.pause", []) if _X86 else ("llvm.aarch64.hint", [ir.Constant(I32, 1)])
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [a.type for a in arguments])
-        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+        builder.call(declare(builder, name, ir.VoidType(), [a.type for a in arguments]), arguments)
         return context.get_dummy_value()
 
     return types.void(), emit
 
 
-@intrinsic
+@word
 def read(typing: Any, address: Any, index: Any) -> Any:
     """Word `index` of the array of words at `address`, as plain memory."""
 
@@ -86,7 +87,7 @@ def read(typing: Any, address: Any, index: Any) -> Any:
     return types.int64(types.int64, types.int64), emit
 
 
-@intrinsic
+@word
 def read_byte(typing: Any, address: Any) -> Any:
     """The byte at `address`, as int64."""
 
@@ -97,7 +98,7 @@ def read_byte(typing: Any, address: Any) -> Any:
     return types.int64(types.int64), emit
 
 
-@intrinsic
+@word
 def call_kernel(typing: Any, kernel: Any, table: Any, start: Any, stop: Any, part: Any, scratch: Any) -> Any:
     """Call the kernel at an address."""
 
@@ -109,7 +110,7 @@ def call_kernel(typing: Any, kernel: Any, table: Any, start: Any, stop: Any, par
     return types.void(*(types.int64,) * 6), emit
 
 
-@intrinsic
+@word
 def call_pthread(typing: Any, function: Any, first: Any, second: Any) -> Any:
     """Call a pthread function of one or two pointer arguments at an address; its error code."""
 

@@ -1,7 +1,7 @@
-"""The words of a generated kernel: explicit vectors in Numba, with masked raw loads and stores.
+"""The words of a generated kernel: explicit vectors, with masked raw loads and stores.
 
-Every function here is a Numba intrinsic that emits a few LLVM instructions; names are the scalar vocabulary's. A value
-is a vector of `lanes()` elements; a 16-bit float is held as float32, rounded to its storage type after every operation.
+Every function here is a word that emits a few LLVM instructions; names are the scalar vocabulary's. A value is a
+vector of `lanes()` elements; a 16-bit float is held as float32, rounded to its storage type after every operation.
 Addresses are int64, offsets and strides count elements.
 """
 
@@ -12,10 +12,10 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic, models, register_model
 
 from kernels import dtypes
 from kernels.cpu.target import lanes
+from kernels.cpu.words import word
 from kernels.dtypes import DType
 
 LANES = lanes()
@@ -40,14 +40,6 @@ class Vector(types.Type):
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
         super().__init__(name=f"Vector({dtype})")
-
-
-@register_model(Vector)
-class VectorModel(models.PrimitiveModel):
-    """A vector is one LLVM vector register value."""
-
-    def __init__(self, manager: Any, fe_type: Vector) -> None:
-        super().__init__(manager, fe_type, ir.VectorType(LLVM[fe_type.dtype], LANES))
 
 
 VECTOR = {name: Vector(name) for name in LLVM}
@@ -80,7 +72,7 @@ def declare(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[i
 # Integers: the table, and index arithmetic ------------------------------------------------------------------------
 
 
-@intrinsic
+@word
 def entry(typing: Any, table: Any, index: Any) -> Any:
     """The 64-bit entry `index` of the table at address `table`."""
 
@@ -90,7 +82,7 @@ def entry(typing: Any, table: Any, index: Any) -> Any:
     return types.int64(types.int64, types.int64), emit
 
 
-@intrinsic
+@word
 def quotient(typing: Any, x: Any, y: Any) -> Any:
     """x // y for non-negative x and positive y, without Python's sign and zero checks."""
 
@@ -100,7 +92,7 @@ def quotient(typing: Any, x: Any, y: Any) -> Any:
     return types.int64(types.int64, types.int64), emit
 
 
-@intrinsic
+@word
 def mask(typing: Any, count: Any) -> Any:
     """The mask of the first `count` lanes."""
 
@@ -114,7 +106,7 @@ def mask(typing: Any, count: Any) -> Any:
     return MASK(types.int64), emit
 
 
-@intrinsic
+@word
 def steps(typing: Any, start: Any, stride: Any) -> Any:
     """start, start + stride, start + 2 * stride, … as int64 lanes."""
 
@@ -192,7 +184,7 @@ def _memory_functions(name: str) -> None:
         )
         return to_register(builder, name, builder.call(function, [address, alignment, active, zero]))
 
-    @intrinsic
+    @word
     def load(typing: Any, base: Any, offset: Any, active: Any) -> Any:
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
             place = builder.bitcast(_pointer(builder, name, args[0], args[1]), vector.as_pointer())
@@ -206,21 +198,21 @@ def _memory_functions(name: str) -> None:
 
         return register(types.int64, types.int64, MASK), emit
 
-    @intrinsic
+    @word
     def load_one(typing: Any, base: Any, offset: Any) -> Any:
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
             return _splat(builder, to_register(builder, name, builder.load(_pointer(builder, name, *args))))
 
         return register(types.int64, types.int64), emit
 
-    @intrinsic
+    @word
     def gather_at(typing: Any, base: Any, offsets: Any, active: Any) -> Any:
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
             return gather(builder, *args)
 
         return register(types.int64, VECTOR["int64"], MASK), emit
 
-    @intrinsic
+    @word
     def store(typing: Any, base: Any, offset: Any, value: Any, active: Any) -> Any:
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
             base, offset, value, active = args
@@ -236,7 +228,7 @@ def _memory_functions(name: str) -> None:
 
         return types.void(types.int64, types.int64, register, MASK), emit
 
-    @intrinsic
+    @word
     def store_one(typing: Any, base: Any, offset: Any, value: Any) -> Any:
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
             base, offset, value = args
@@ -246,7 +238,7 @@ def _memory_functions(name: str) -> None:
 
         return types.void(types.int64, types.int64, register), emit
 
-    @intrinsic
+    @word
     def scatter_at(typing: Any, base: Any, offsets: Any, value: Any, active: Any) -> Any:
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
             base, offsets, value, active = args
@@ -262,11 +254,11 @@ def _memory_functions(name: str) -> None:
 
         return types.void(types.int64, VECTOR["int64"], register, MASK), emit
 
-    for word, function in (
+    for verb, function in (
         ("load", load), ("load_one", load_one), ("gather", gather_at),
         ("store", store), ("store_one", store_one), ("scatter", scatter_at),
     ):  # fmt: skip
-        _export(f"{word}_{name}", function)
+        _export(f"{verb}_{name}", function)
 
 
 # Numbers ----------------------------------------------------------------------------------------------------------
@@ -314,7 +306,7 @@ def rounded(builder: ir.IRBuilder, value: ir.Value, dtype: DType) -> ir.Value:
 def _constant_function(name: str) -> None:
     kind = LLVM[dtypes.named(name).arithmetic.name]
 
-    @intrinsic
+    @word
     def constant(typing: Any, value: Any) -> Any:
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
             scalar = args[0]
@@ -332,7 +324,7 @@ def _constant_function(name: str) -> None:
 def _cast_functions(source: str, target: str) -> None:
     convert = _conversion(dtypes.named(source), dtypes.named(target))
 
-    @intrinsic
+    @word
     def cast(typing: Any, value: Any) -> Any:
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
             return convert(builder, args[0])

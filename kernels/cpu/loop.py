@@ -134,13 +134,13 @@ class _Loop(Steps):
                     out.line("active = mask(stop - j)")
                     self.row()
             elif spec.vector == "rows":
-                with out.block("for row in range(start, stop):"):
+                with out.block("for flat in range(start, stop):"):
                     self.decompose(spec.rows - 1)
                     with out.block(f"for j in range(0, n{spec.rows - 1}, {self.lanes}):"):
                         out.line(f"active = mask(n{spec.rows - 1} - j)")
                         self.row()
             else:
-                with out.block("for row in range(start, stop):"):
+                with out.block("for flat in range(start, stop):"):
                     self.decompose(spec.rows)
                     self.row()
             self.finish_outer()
@@ -172,8 +172,8 @@ class _Loop(Steps):
         self.out.line(f"every = mask({self.lanes})")
 
     def decompose(self, axes: int) -> None:
-        """i0, i1, … of the flat `row` over the first `axes` axes."""
-        rest = "row"
+        """i0, i1, … of `flat` over the first `axes` axes."""
+        rest = "flat"
         for axis in reversed(range(1, axes)):
             self.out.line(f"q{axis} = quotient({rest}, n{axis})")
             self.out.line(f"i{axis} = {rest} - q{axis} * n{axis}")

@@ -168,7 +168,7 @@ class _Matmul:
             with out.block("for unit in range(start, stop):"):
                 self.place_unit()
                 self.pack()
-                with out.block(f"for row in range(first, end, {spec.rows}):"):
+                with out.block(f"for top in range(first, end, {spec.rows}):"):
                     if self.widened:
                         self.widen_left()
                     self.multiply()
@@ -256,13 +256,13 @@ class _Matmul:
         """Convert a block of a 16-bit A: to [k][lanes] where its rows are adjacent, else to [rows][k]."""
         out, spec, name = self.out, self.spec, self.left.dtype.name
         if self.left.strides[-2] == 1:
-            out.line(f"active = mask({self.m} - row)")
+            out.line(f"active = mask({self.m} - top)")
             with out.block(f"for step in range({self.k}):"):
-                out.line(f"wide = load_{name}(left_start, row + step * {self.stride(0, -1)}, active)")
+                out.line(f"wide = load_{name}(left_start, top + step * {self.stride(0, -1)}, active)")
                 out.line(f"store_float32(left, step * {self.lanes}, wide, every)")
             return
         with out.block(f"for line in range({spec.rows}):"):
-            out.line(f"i{spec.batch} = row + line if row + line < {self.m} else {self.m} - 1")
+            out.line(f"i{spec.batch} = top + line if top + line < {self.m} else {self.m} - 1")
             with out.block(f"for j in range(0, {self.k}, {self.lanes}):"):
                 out.line(f"active = mask({self.k} - j)")
                 out.line(f"store_float32(left, line * padded + j, {self.steps.load(0, None)}, every)")
@@ -270,22 +270,22 @@ class _Matmul:
     def multiply(self) -> None:
         """The register block: into the tile, or straight to where it belongs."""
         out, spec = self.out, self.spec
-        out.line(f"row_end = row + {spec.rows} if row + {spec.rows} < end else end")
+        out.line(f"top_end = top + {spec.rows} if top + {spec.rows} < end else end")
         out.line(f"column_end = column + {self.panel} if column + {self.panel} < {self.n} else {self.n}")
         out.line("target = tile")
         out.line(f"target_stride = {self.panel}")
         if self.direct:
             operand = self.direct.operand
-            out.line(f"whole = row + {spec.rows} == row_end and column + {self.panel} == column_end")
+            out.line(f"whole = top + {spec.rows} == top_end and column + {self.panel} == column_end")
             with out.block("if whole:"):
-                out.line(f"i{spec.batch} = row")
+                out.line(f"i{spec.batch} = top")
                 out.line(f"target = p{operand} + ({self.steps.base(operand)} + column) * {self.size}")
                 out.line(f"target_stride = {self.stride(operand, -2)}")
         if self.widened:
             left = f"left, 0, {spec.rows - 1}"
             stride, step = ("padded", "1") if self.contiguous else ("1", str(self.lanes))
         else:
-            left = f"left_start, row, {self.m} - 1"
+            left = f"left_start, top, {self.m} - 1"
             stride, step = self.stride(0, -2), self.stride(0, -1)
         result = f"target, target_stride, {self.k}"
         packed = f"block_packed({left}, {stride}, {step}, packed, 0, 0, {result})"
@@ -308,10 +308,10 @@ class _Matmul:
         row, tile = f"i{spec.batch}", len(spec.operands)
         # The tile is addressed as if it were the whole product.
         out.line(f"s{tile}_{spec.batch} = {self.panel}")
-        out.line(f"p{tile} = tile - (row * {self.panel} + column) * {self.size}")
+        out.line(f"p{tile} = tile - (top * {self.panel} + column) * {self.size}")
         levels = spec.epilogue.levels
         varying = [s for s in spec.steps if not isinstance(s, Store) and levels[s.out] != KERNEL]
-        with out.block(f"for {row} in range(row, row_end):"):
+        with out.block(f"for {row} in range(top, top_end):"):
             for v in range(spec.vectors):
                 out.line(f"j = column + {v * self.lanes}")
                 # A masked load does not take what was just stored: it would wait for the cache.

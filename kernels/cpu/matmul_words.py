@@ -12,9 +12,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
 from kernels.cpu.intrinsics import I1, I32, I64, LANES, LLVM, MEMORY, declare, to_register
+from kernels.cpu.words import word
 
 
 def multiply(rows: int, vectors: int, dtype: str, left: str, contiguous: bool, packed: bool) -> Any:
@@ -53,7 +53,7 @@ def multiply(rows: int, vectors: int, dtype: str, left: str, contiguous: bool, p
         for i, j in cells:
             _write(builder, total[i, j], out, builder.add(builder.mul(out_stride, _int(i)), _int(j * width)))
 
-    @intrinsic
+    @word
     def block(
         typing: Any, a: Any, row: Any, last: Any, row_stride: Any, step: Any, b: Any, b_step: Any,
         columns: Any, out: Any, out_stride: Any, k: Any,
@@ -87,7 +87,7 @@ def transpose_panel(vectors: int, dtype: str, right: str) -> Any:
             lines.append(_widened(builder, right, line, kind))
         return _transposed(builder, lines)
 
-    @intrinsic
+    @word
     def pack(typing: Any, source: Any, stride: Any, columns: Any, k: Any, packed: Any) -> Any:
         def code(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
             source, stride, columns, k, packed = args
@@ -168,7 +168,7 @@ def dot_panel(rows: int, vectors: int, dtype: str, left: str, right: str) -> Any
                     square = [x for part in parts for x in part[i]]
                     _write(builder, _sum(builder, _transposed(builder, square)), target, column)
 
-    @intrinsic
+    @word
     def dots(
         typing: Any, a: Any, row: Any, last: Any, row_stride: Any, b: Any, column_stride: Any, columns: Any,
         out: Any, out_stride: Any, k: Any,

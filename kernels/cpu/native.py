@@ -1,15 +1,14 @@
 """The native side of running a program: walk its launches, share parallel ones with the worker threads.
 
-Compiled once by Numba and kept as object code; `kernels/cpu/runner.py` lays out the memory both functions read.
+Compiled once and kept as object code; `kernels/cpu/runner.py` lays out the memory both functions read.
 
-A program is a list of launches, a launch a list of independent tasks. The caller posts a parallel launch as a new
-generation of the pool's cursor; it and the workers take tasks from it by compare-and-swap, so a worker that wakes late
-finds nothing to do and is never waited for. Which thread runs a task changes nothing: tasks are cut by shape alone.
+A program is a list of launches, a launch a list of independent tasks. The caller posts a parallel launch as
+a new generation of the pool's cursor; it and the workers take tasks from it by compare-and-swap, so a worker
+that wakes late finds nothing to do and is never waited for. Which thread runs a task changes nothing: tasks
+are cut by shape alone.
 """
 
 from __future__ import annotations
-
-from numba import njit
 
 from kernels.cpu.atomics import (
     atomic_add,
@@ -31,19 +30,14 @@ LOW = 0xFFFFFFFF
 # Where a NumPy array object keeps the address of its data: after its reference count and its type.
 DATA_FIELD = 16
 
-# Inlined in Numba's IR: a call would check for exceptions, and need Numba's runtime to report them.
-inlined = njit(error_model="numpy", inline="always")
 
-
-@inlined
-def run_task(tasks, index, scratch):  # type: ignore[no-untyped-def]
+def run_task(tasks: int, index: int, scratch: int) -> None:
     """Run row `index` of a task list: kernel, table, start, stop, part."""
     row = tasks + index * 40
     call_kernel(read(row, 0), read(row, 1), read(row, 2), read(row, 3), read(row, 4), scratch)
 
 
-@inlined
-def take(pool, thread):  # type: ignore[no-untyped-def]
+def take(pool: int, thread: int) -> int:
     """Take and run one posted task; 1 if there was one, 0 if not, -1 if another thread was faster."""
     cursor = atomic_load(pool + CURSOR)
     index = cursor & LOW
@@ -59,8 +53,7 @@ def take(pool, thread):  # type: ignore[no-untyped-def]
     return 1
 
 
-@inlined
-def share(pool, tasks, count, scratch, scratch_bytes):  # type: ignore[no-untyped-def]
+def share(pool: int, tasks: int, count: int, scratch: int, scratch_bytes: int) -> None:
     """Post a launch, work on it, and return when all of it is done."""
     generation = ((atomic_load(pool + CURSOR) >> 32) + 1) & 0x7FFFFFFF
     parity = generation & 1
@@ -81,7 +74,7 @@ def share(pool, tasks, count, scratch, scratch_bytes):  # type: ignore[no-untype
         pause()
 
 
-def work(pool, thread):  # type: ignore[no-untyped-def]
+def work(pool: int, thread: int) -> None:
     """A worker thread's life: take tasks; after many empty looks sleep until a launch is posted."""
     spins = 0
     while atomic_load(pool + STOP) == 0:
@@ -102,8 +95,7 @@ def work(pool, thread):  # type: ignore[no-untyped-def]
         call_pthread(read(pool + FUNCTIONS, 1), pool + MUTEX, 0)
 
 
-@inlined
-def connect(program):  # type: ignore[no-untyped-def]
+def connect(program: int) -> None:
     """Put the addresses of this run's arrays into the tables: rows of (slot, array, byte offset)."""
     patches, objects, table = read(program, 5), read(program, 7), read(program, 8)
     for number in range(read(program, 6)):
@@ -112,11 +104,11 @@ def connect(program):  # type: ignore[no-untyped-def]
         atomic_store(table + read(row, 0) * 8, data + read(row, 2))
 
 
-def run(program, pool):  # type: ignore[no-untyped-def]
-    """Run a program: 0, or the number (from 1) of the launch whose check found bad input; nothing later has run.
+def run(program: int, pool: int) -> int:
+    """Run a program: 0, or the number (from 1) of the launch whose check found bad input.
 
-    `program`: launch count, launches, tasks, scratch, scratch bytes per thread, then what `connect` reads. A launch: first task, end, whether to
-    share it, address of its check flag or 0.
+    Nothing later has run then. `program`: launch count, launches, tasks, scratch, scratch bytes per thread,
+    then what `connect` reads. A launch: first task, end, whether to share it, address of its check flag or 0.
     """
     launches, tasks = read(program, 1), read(program, 2)
     scratch, scratch_bytes = read(program, 3), read(program, 4)

@@ -61,7 +61,7 @@ def address() -> int:
 
 def _start(workers: int) -> np.ndarray:
     pool = np.zeros(_SIZE, np.int64)
-    machine = engine.load("native", source(), "work", 2)
+    machine = engine.load(engine.Request("native", source(), "work"))
     work = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(machine.address)
     names = ("pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait", "pthread_cond_broadcast")
     for i, name in enumerate(names):

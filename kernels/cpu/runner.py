@@ -103,15 +103,15 @@ def source_of(digest: str, spec: LoopSpec | MatmulSpec) -> str:
     return (matmul if isinstance(spec, MatmulSpec) else loop).render(spec, lanes())  # type: ignore[arg-type]
 
 
-def build(spec: LoopSpec | MatmulSpec) -> Machine:
-    """Machine code of a spec."""
-    return engine.load("kernel", source_of(spec.digest, spec), "kernel", 5)
+def build(specs: Sequence[LoopSpec | MatmulSpec]) -> list[Machine]:
+    """Machine code of specs."""
+    return engine.load_many([engine.Request("kernel", source_of(s.digest, s), "kernel") for s in specs])
 
 
 @cache
 def native_run() -> tuple[Any, int]:
     """The native `run` as a Python callable, and its address."""
-    machine = engine.load("native", pool.source(), "run", 2)
+    machine = engine.load(engine.Request("native", pool.source(), "run"))
     probe = np.zeros(1)
     if ctypes.c_int64.from_address(id(probe) + DATA_FIELD).value != probe.ctypes.data:
         raise BuildError(f"NumPy {np.__version__} keeps an array's address elsewhere than {DATA_FIELD} bytes into it")
@@ -127,7 +127,7 @@ class Program:
 
     def __init__(self, works: Sequence[Work], levels: Sequence[int], checks: Sequence[tuple[int, int]] = ()) -> None:
         self.works = tuple(works)
-        self.machines = [build(w.spec) for w in works]
+        self.machines = build([w.spec for w in works])
         sizes = [w.spec.table_size for w in works]
         self.starts = [sum(sizes[:i]) for i in range(len(sizes))]
         self.table = np.zeros(max(sum(sizes), 1), np.int64)

@@ -1,6 +1,6 @@
-"""The scalar vocabulary as Numba intrinsics on explicit vectors, and combinations across lanes.
+"""The scalar vocabulary as words on explicit vectors, and combinations across lanes.
 
-Floating functions come from `vector_math`; integers and bits are here. One intrinsic per word, typed by its operands.
+Floating functions come from `vector_math`; integers and bits are here. One `Word` each, typed by its operands.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
 from kernels import dtypes, philox
 from kernels.cpu import vector_math
 from kernels.cpu.intrinsics import EXPORTS, I32, LANES, LLVM, VECTOR, Vector
+from kernels.cpu.words import word
 from kernels.spec import COMBINE
 
 Emit = Callable[..., ir.Value]
@@ -39,11 +39,11 @@ def _word(name: str, arity: int, emit: Emit, result: str | None = None) -> None:
         return made, generate(made)
 
     if arity == 1:
-        WORDS[name] = intrinsic(lambda typing, x: signature((x,)))
+        WORDS[name] = word(lambda typing, x: signature((x,)))
     elif arity == 2:
-        WORDS[name] = intrinsic(lambda typing, x, y: signature((x, y)))
+        WORDS[name] = word(lambda typing, x, y: signature((x, y)))
     else:
-        WORDS[name] = intrinsic(lambda typing, x, y, z: signature((x, y, z)))
+        WORDS[name] = word(lambda typing, x, y, z: signature((x, y, z)))
 
 
 def _constant(vector: ir.Value, value: Any) -> ir.Constant:
@@ -212,7 +212,7 @@ def _scatter_add(name: str) -> None:
     """`scatter_add_float32(base, offsets, value, active)`: lane after lane, so that equal offsets add up in order."""
     kind = LLVM[name]
 
-    @intrinsic
+    @word
     def scatter_add(typing: Any, base: Any, offsets: Any, value: Any, active: Any) -> Any:
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
             base, offsets, value, active = args

@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 
 from framework.optim.optimizer import Optimizer
-from framework.state import no_grad
+from framework.state import no_grad, python_effect
 from framework.tensor import Tensor
 
 
@@ -57,6 +57,7 @@ class LRScheduler:
         """The learning rates set last."""
         return self._last_lr
 
+    @python_effect
     def step(self, epoch: int | None = None) -> None:
         """Move on by one step, or to `epoch`, and set the learning rates."""
         if self._step_count == 1 and _never_stepped(self.optimizer):

@@ -7,6 +7,7 @@ from typing import Any
 
 from framework.optim.lr_scheduler.base import LRScheduler, per_group, require_optimizer
 from framework.optim.optimizer import Optimizer
+from framework.state import python_effect
 
 # The last step of a phase, and which options of the group its learning rate and momentum start and end at.
 Phase = tuple[float, str, str, str, str]
@@ -143,6 +144,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         wave = 1 + math.cos(math.pi * self.T_cur / self.T_i)
         return [self.eta_min + (base - self.eta_min) * wave / 2 for base in self.base_lrs]
 
+    @python_effect
     def step(self, epoch: float | None = None) -> None:
         """Move on by one step, or to `epoch`, which may lie between two steps."""
         self._step_count += 1

@@ -7,6 +7,7 @@ from typing import Any, SupportsFloat
 
 from framework.optim.lr_scheduler.base import LRScheduler, per_group, require_optimizer, set_option
 from framework.optim.optimizer import Optimizer
+from framework.state import python_effect
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -48,6 +49,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
 
+    @python_effect
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
         """Take the newest value of the measured quantity."""
         current = float(metrics)

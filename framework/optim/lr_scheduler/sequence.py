@@ -8,6 +8,7 @@ from typing import Any
 from framework.optim.lr_scheduler.base import LRScheduler, set_option
 from framework.optim.lr_scheduler.plateau import ReduceLROnPlateau
 from framework.optim.optimizer import Optimizer
+from framework.state import python_effect
 
 
 class _Composite(LRScheduler):
@@ -69,6 +70,7 @@ class SequentialLR(_Composite):
         first._initial_step()
         self._last_lr = first.get_last_lr()
 
+    @python_effect
     def step(self, epoch: int | None = None) -> None:
         """Move on by one step."""
         self.last_epoch += 1
@@ -90,6 +92,7 @@ class ChainedScheduler(_Composite):
         self._take(schedulers, optimizer or schedulers[0].optimizer)
         self._last_lr = self._current()
 
+    @python_effect
     def step(self, epoch: int | None = None) -> None:
         """Move all on by one step."""
         for scheduler in self._schedulers:

@@ -25,7 +25,7 @@ ROW_MAJOR, TRANSPOSED, ANY = ("s", 1), (1, "s"), ("s", "s")
 
 @cache
 def kernel(spec: MatmulSpec) -> Any:
-    machine = engine.load("matmul", matmul.render(spec, LANES), "kernel", 5)
+    machine = engine.load(engine.Request("matmul", matmul.render(spec, LANES), "kernel"))
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5)(machine.address)
 
 
