@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from compiler.ir import Apply, Graph, Value
 from compiler.ops import contraction, creation, indexing
-from compiler.ops.op import Elementwise, Reduction
+from compiler.ops.op import Elementwise, Movement, Reduction
 
 # A kernel past this size compiles slowly (about 1 ms a node) and runs out of registers anyway.
 MAX_NODES = 96

@@ -17,10 +17,11 @@ from compiler.ops.arithmetic import add
 from compiler.ops.movement import expand
 from compiler.ops.op import run_quietly
 from compiler.ops.reduction import sum_to
-from framework.graph import AccumulateGrad, Edge, Node, Saved, TypeOnly, raise_freed
+from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly, raise_freed
 from framework.promotion import convert
 from framework.state import _GradMode, ambient, enable_grad, inference_mode, no_grad, set_grad_enabled
 from framework.tensor import Tensor, edge_of, payload, set_grad, wrap, write
+from kernels.memory import is_own
 
 __all__ = [
     "Function",
@@ -235,7 +236,8 @@ class _Walk:
         results = node.gradients(grads, self._unpack(node))
         for edge, g in zip(node.edges, results, strict=True):
             if edge is not None and g is not None:
-                self._send(edge, g, fresh=_is_fresh(g, grads))
+                # What a user's backward returns may be held elsewhere.
+                self._send(edge, g, fresh=isinstance(node, OpNode) and _is_fresh(g, grads))
         if not self.retain_graph:
             node.release()
 
@@ -247,7 +249,7 @@ def _is_fresh(g: Any, grads: list[Any]) -> bool:
     """Whether a rule made `g` itself: not the incoming gradient, not a view."""
     return (
         isinstance(g, np.ndarray)
-        and g.base is None
+        and is_own(g)
         and g.flags.writeable
         and (g is not grads[0] if len(grads) == 1 else all(g is not other for other in grads))
     )
@@ -479,8 +481,8 @@ class Function:
         raise NotImplementedError("define setup_context(ctx, inputs, output), or let forward take ctx first")
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """One gradient, or None, per argument of forward."""
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        """`backward(ctx, *gradients)`: one gradient, or None, per argument of forward."""
         raise NotImplementedError(
             "a Function must define a static backward(ctx, *gradients) to be differentiated"
         )

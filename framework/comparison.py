@@ -49,8 +49,8 @@ def allclose(
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Whether each element occurs among `test_elements`."""
     x, y = promoted(as_operand(elements), as_operand(test_elements))
-    arrays = [concrete(v) if isinstance(v, Tensor) else np.asarray(v) for v in (x, y)]
-    return wrap(np.asarray(np.isin(*arrays, invert=invert)))
+    among, wanted = (concrete(v) if isinstance(v, Tensor) else np.asarray(v) for v in (x, y))
+    return wrap(np.asarray(np.isin(among, wanted, invert=invert)))
 
 
 def is_tensor(obj: Any) -> bool:

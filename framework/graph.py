@@ -1,7 +1,7 @@
 """The gradient graph: nodes, the values they save, and the gradient of one op.
 
-Knows payloads and gradient rules; Tensors only as things with a `_version`. The engine that walks the graph
-is autograd.py.
+Knows payloads and gradient rules; Tensors only as things with memory, a type and a version. The engine that
+walks the graph is autograd.py.
 """
 
 from __future__ import annotations
@@ -197,6 +197,24 @@ def raise_freed() -> NoReturn:
         "access "
         "saved tensors after calling backward."
     )
+
+
+def shape_of(t: Any) -> tuple[int, ...]:
+    """The shape of a Tensor as a plain tuple, which costs nothing."""
+    data = t._data
+    return tuple(t.shape) if data is None else data.shape
+
+
+def saved_entry(t: Any, level: int, is_output: bool = False) -> Saved | TypeOnly:
+    """What a node keeps of a Tensor of which rules read a VALUE or TYPE_ONLY."""
+    if level == TYPE_ONLY:
+        return TypeOnly(shape_of(t), t.dtype)
+    assert level == VALUE, f"unknown level {level}"
+    tracer = ambient.tracer
+    if tracer is None:
+        # An output is not kept itself: its node would keep it, and it its node.
+        return Saved(t._data, t._storage, t._storage.version, None if is_output else t)
+    return Saved(tracer.read(t), t._storage, tracer.version(t), t)
 
 
 @cache

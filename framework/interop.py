@@ -14,7 +14,8 @@ from framework import elementwise as e
 from framework import matrix
 from framework.promotion import as_operand
 from framework.state import no_grad
-from framework.tensor import Storage, Tensor, concrete, wrap
+from framework.storage import Storage, placement, root_of
+from framework.tensor import Tensor, concrete, wrap
 from kernels import dtypes
 
 _UFUNCS: dict[Any, Callable[..., Any]] = {
@@ -118,14 +119,10 @@ def rebuild(
 def parts(t: Tensor) -> tuple[Any, ...]:
     """Arguments of `rebuild` for `t`, with the memory its view is of."""
     data = concrete(t)
-    root: Any = data
-    while isinstance(root.base, np.ndarray):
-        root = root.base
+    root = root_of(data)
     if not root.flags.c_contiguous or min(data.strides, default=1) < 0 or root.dtype != data.dtype:
         data = root = np.ascontiguousarray(data)
-    size = data.itemsize
-    offset = (data.ctypes.data - root.ctypes.data) // size
-    strides = tuple(s // size for s in data.strides)
+    strides, offset = placement(data)
     return type(t), root.reshape(-1), t.dtype, data.shape, strides, offset, t._requires_grad
 
 

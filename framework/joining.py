@@ -5,7 +5,7 @@ Everything here gives new memory; views, `cat` and `stack` are in views.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler.ops import compare, movement
@@ -163,9 +163,13 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 
 def _each(tensors: tuple[Any, ...], rank: int) -> Any:
     """One tensor for one, a tuple for several or for a sequence."""
+    return _mapped(lambda x: _at_least(x, rank), tensors)
+
+
+def _mapped(function: Callable[[Any], Tensor], tensors: tuple[Any, ...]) -> Any:
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
-    made = tuple(_at_least(x, rank) for x in given)
-    return made if len(made) > 1 or given is not tensors else made[0]
+    made = [function(x) for x in given]
+    return tuple(made) if len(made) > 1 or given is not tensors else made[0]
 
 
 def atleast_1d(*tensors: Any) -> Any:
@@ -180,9 +184,7 @@ def atleast_2d(*tensors: Any) -> Any:
 
 def atleast_3d(*tensors: Any) -> Any:
     """Tensors with three dimensions at least: a vector becomes (1, n, 1), a matrix (m, n, 1)."""
-    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
-    made = tuple(x if x.ndim > 2 else unsqueeze(_at_least(x, 2), -1) for x in given)
-    return made if len(made) > 1 or given is not tensors else made[0]
+    return _mapped(lambda x: x if x.ndim > 2 else unsqueeze(_at_least(x, 2), -1), tensors)
 
 
 def dstack(tensors: Sequence[Tensor]) -> Tensor:

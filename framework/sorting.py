@@ -359,16 +359,17 @@ def searchsorted(
 ) -> Tensor:
     """Where elements would be inserted in the ordered innermost dimension of `sorted_sequence`."""
     values = concrete(input) if isinstance(input, Tensor) else np.asarray(input)
-    edges, side = concrete(sorted_sequence), side or ("right" if right else "left")
+    edges = concrete(sorted_sequence)
+    end: Any = side or ("right" if right else "left")
     if sorter is not None:
         edges = np.take_along_axis(edges, concrete(sorter), -1)
     if edges.ndim == 1:
-        found = np.searchsorted(edges, values, side)
+        found = np.searchsorted(edges, values, end)
     else:
         rows = zip(
             edges.reshape(-1, edges.shape[-1]), values.reshape(math.prod(edges.shape[:-1]), -1), strict=True
         )
-        found = np.asarray([np.searchsorted(e, v, side) for e, v in rows]).reshape(values.shape)
+        found = np.asarray([np.searchsorted(e, v, end) for e, v in rows]).reshape(values.shape)
     return wrap(np.asarray(found, np.int32 if out_int32 else np.int64))
 
 

@@ -18,20 +18,11 @@ from compiler.ops.op import Movement, Op
 from compiler.types import TensorType, contiguous_strides, type_of_array
 from framework.attached import Attached
 from framework.device import CPU, device
-from framework.graph import (
-    TYPE_ONLY,
-    VALUE,
-    AccumulateGrad,
-    Edge,
-    Node,
-    OpNode,
-    Saved,
-    TypeOnly,
-    saved_levels,
-)
+from framework.graph import AccumulateGrad, Edge, Node, OpNode, TypeOnly, saved_entry, saved_levels, shape_of
 from framework.handle import RemovableHandle
 from framework.size import Size, axis_index
 from framework.state import ambient, structure, structure_changed
+from framework.storage import Storage, placement
 from kernels import dtypes
 from kernels.dtypes import DType
 
@@ -40,39 +31,6 @@ Step = tuple[Movement, Mapping[str, Any]]
 
 # How a view relates to the history of its base.
 TRACKED, DETACHED, MADE_WITHOUT_GRAD = 0, 1, 2
-
-
-class Clock:
-    """Counts the runs of a program for everything it writes at once; `left` when a storage went to another clock."""
-
-    __slots__ = ("left", "time")
-
-    def __init__(self) -> None:
-        self.time = 0
-        self.left = False
-
-
-_STOPPED = Clock()
-
-
-class Storage:
-    """Memory of a tensor and its views: the count of writes to it, its own and those of the program that updates it."""
-
-    # Class attributes: running an __init__ would double the time to make one.
-    writes: int = 0
-    clock: Clock = _STOPPED
-
-    @property
-    def version(self) -> int:
-        """Grows with every write."""
-        return self.writes + self.clock.time
-
-    def follow(self, clock: Clock) -> None:
-        """Let `clock` count from now on: a program of 600 tensors then counts once a run, not 600 times."""
-        if self.clock is not clock:
-            self.writes += self.clock.time - clock.time
-            self.clock.left = True
-            self.clock = clock
 
 
 class Tensor(Attached):
@@ -365,9 +323,9 @@ class Tensor(Attached):
         structure_changed()
 
     @staticmethod
-    def _make_subclass(cls: type[Tensor], data: Tensor, requires_grad: bool = False) -> Any:
-        """An instance of subclass `cls` over the memory of `data`, a leaf."""
-        made = object.__new__(cls)
+    def _make_subclass(kind: type[Tensor], data: Tensor, requires_grad: bool = False) -> Any:
+        """An instance of subclass `kind` over the memory of `data`, a leaf."""
+        made = object.__new__(kind)
         made._data, made._storage = data._data, data._storage
         if ambient.tracer is not None:
             ambient.tracer.alias(made, data)
@@ -443,7 +401,7 @@ def wrap(data: Any) -> Tensor:
     """A new Tensor of an op's result."""
     tracer = ambient.tracer
     if tracer is not None:
-        t = tracer.wrap(data)
+        t: Tensor = tracer.wrap(data)
         t._traced = data.type if isinstance(data, Value) else type_of_array(np.asarray(data))
         return t
     t = _new(Tensor)
@@ -492,15 +450,7 @@ def geometry(t: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """Shape, strides and offset in elements; of a traced tensor those it will have."""
     data = t._data
     if data is not None:
-        root: Any = data
-        while isinstance(root.base, np.ndarray):
-            root = root.base
-        size = data.itemsize
-        return (
-            data.shape,
-            tuple(s // size for s in data.strides),
-            (data.ctypes.data - root.ctypes.data) // size,
-        )
+        return data.shape, *placement(data)
     if t._base is None:
         shape = tuple(payload(t).shape)
         return shape, contiguous_strides(shape), 0
@@ -583,33 +533,17 @@ def op_node(
     saved: list[Any] = [None] * (len(inputs) + 1)
     for slot, level in reads:
         if slot == 0:
-            saved[0] = _saved(out, level, is_output=True)
+            saved[0] = saved_entry(out, level, is_output=True)
         elif isinstance(inputs[slot - 1], Tensor):
-            saved[slot] = _saved(inputs[slot - 1], level)
+            saved[slot] = saved_entry(inputs[slot - 1], level)
         else:
             # A rule may meet a number without the tensor that gave it its dtype.
             saved[slot] = op.typed(inputs)[slot - 1]
     if len(positions) == len(inputs):
-        kept, shapes = tuple(edges), tuple([_shape(x) for x in inputs])
+        kept, shapes = tuple(edges), tuple([shape_of(x) for x in inputs])
     else:
-        kept, shapes = tuple([edges[i] for i in positions]), tuple([_shape(inputs[i]) for i in positions])
+        kept, shapes = tuple([edges[i] for i in positions]), tuple([shape_of(inputs[i]) for i in positions])
     return OpNode(op, attrs, kept, positions, saved, shapes)
-
-
-def _shape(t: Tensor) -> tuple[int, ...]:
-    """The shape as a plain tuple, which costs nothing."""
-    data = t._data
-    return tuple(payload(t).shape) if data is None else data.shape
-
-
-def _saved(x: Tensor, level: int, is_output: bool = False) -> Any:
-    if level == TYPE_ONLY:
-        return TypeOnly(_shape(x), x.dtype)
-    assert level == VALUE, f"unknown level {level}"
-    if ambient.tracer is None:
-        # An output is not kept itself: its node would keep it, and it its node.
-        return Saved(x._data, x._storage, x._storage.version, None if is_output else x)
-    return Saved(payload(x), x._storage, x._version, x)
 
 
 def edge_of(t: Tensor) -> Edge | None:

@@ -16,6 +16,7 @@ from compiler.ops import compare, movement
 from framework.elementwise import labelled
 from framework.promotion import convert, result_type
 from framework.size import Size, axis_index, axis_indices, shape_argument
+from framework.storage import placement, root_of
 from framework.tensor import Tensor, apply_op, concrete, geometry
 from kernels import dtypes
 
@@ -252,30 +253,30 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """Elements `start` to `start + length` along `dim`."""
     axis = axis_index(dim, input.ndim)
     size = input.shape[axis]
-    start = int(start)
-    if not -size <= start <= size:
+    first = int(start)
+    if not -size <= first <= size:
         raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-size}, {size}], but got {start})"
+            f"Dimension out of range (expected to be in range of [{-size}, {size}], but got {first})"
         )
-    start = start + size if start < 0 else start
-    if length < 0 or start + length > size:
-        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
-    return sliced(input, axis, start, start + length)
+    first = first + size if first < 0 else first
+    if length < 0 or first + length > size:
+        raise RuntimeError(f"start ({first}) + length ({length}) exceeds dimension size ({size}).")
+    return sliced(input, axis, first, first + length)
 
 
 def select(input: Tensor, dim: int, index: int | Tensor) -> Tensor:
     """The slice at `index` along `dim`, without that dimension."""
     if input.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
-    axis, index = axis_index(dim, input.ndim), int(index)
+    axis, position = axis_index(dim, input.ndim), int(index)
     size = input.shape[axis]
-    if not -size <= index < size:
+    if not -size <= position < size:
         raise IndexError(
-            f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {axis}"
+            f"select(): index {position} out of range for tensor of size {list(input.shape)} at dimension {axis}"
         )
-    index %= size
+    position %= size
     shape = tuple(input.shape)
-    picked = sliced(input, axis, index, index + 1)
+    picked = sliced(input, axis, position, position + 1)
     return labelled("SelectBackward0", _reshaped(picked, (*shape[:axis], *shape[axis + 1 :])))
 
 
@@ -401,11 +402,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 def strided_array(data: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int | None) -> Any:
     """Elements of the memory `data` is a view of, at `offset` (that of `data`) and `strides`, counted in
     elements."""
-    root = data
-    while isinstance(root.base, np.ndarray):
-        root = root.base
-    size = data.itemsize
-    start = (data.ctypes.data - root.ctypes.data) // size if offset is None else offset
+    root, size = root_of(data), data.itemsize
+    start = placement(data)[1] if offset is None else offset
     last = start + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     if 0 not in shape and (min(strides, default=0) < 0 or last >= root.size):
         raise RuntimeError(

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from kernels import memory
 from kernels.dtypes import DType
 from kernels.philox import random_bits
 
@@ -186,3 +187,38 @@ class NumpyScalars:
         inside = (y >= 0) & (y < bits)
         # PyTorch fills with the sign for any amount outside the width: -1 >> 70 is -1, and 255 >> 8 is 0.
         return np.where(inside | (kind.kind == "i"), np.right_shift(x, np.where(inside, y, bits - 1)), 0).astype(kind)
+
+
+def _into_reused(ufunc: np.ufunc, result: np.dtype[Any] | None = None) -> Any:
+    """`ufunc` with its result in reused memory, of the dtype of its operands or of `result`."""
+
+    def function(*operands: Any) -> Any:
+        arrays = [x for x in operands if isinstance(x, np.ndarray)]
+        if not arrays:
+            return ufunc(*operands)
+        shape = arrays[0].shape
+        if len(arrays) > 1 and arrays[1].shape != shape:
+            shape = np.broadcast_shapes(*(x.shape for x in arrays))
+        return ufunc(*operands, out=memory.empty(shape, result or arrays[0].dtype))
+
+    return staticmethod(function)
+
+
+class PooledScalars(NumpyScalars):
+    """The vocabulary on large ndarrays: each result is in memory that an earlier one gave back."""
+
+    add, sub, mul, div = (_into_reused(f) for f in (np.add, np.subtract, np.multiply, np.true_divide))
+    neg, abs, sqrt, fmod = (_into_reused(f) for f in (np.negative, np.absolute, np.sqrt, np.fmod))
+    maximum, minimum = _into_reused(np.maximum), _into_reused(np.minimum)
+    exp, expm1, log, log1p = (_into_reused(f) for f in (np.exp, np.expm1, np.log, np.log1p))
+    sin, cos, tanh, pow = (_into_reused(f) for f in (np.sin, np.cos, np.tanh, np.power))
+    floor, ceil, trunc, round = (_into_reused(f) for f in (np.floor, np.ceil, np.trunc, np.rint))
+    eq, ne = _into_reused(np.equal, np.dtype(bool)), _into_reused(np.not_equal, np.dtype(bool))
+    lt, le = _into_reused(np.less, np.dtype(bool)), _into_reused(np.less_equal, np.dtype(bool))
+    gt, ge = _into_reused(np.greater, np.dtype(bool)), _into_reused(np.greater_equal, np.dtype(bool))
+
+    def rsqrt(self, x: Any) -> Any:
+        return self.div(1, self.sqrt(x))
+
+    def sigmoid(self, x: Any) -> Any:
+        return self.div(1, self.add(1, self.exp(self.neg(x))))

@@ -18,12 +18,13 @@ import numpy as np
 from compiler import where as location
 from compiler.ir import Apply, Value, constant
 from compiler.types import TensorType, type_of_array
-from kernels import dtypes
+from kernels import dtypes, memory
 from kernels.dtypes import DType
-from kernels.scalar import EXPENSIVE, NumpyScalars
+from kernels.scalar import EXPENSIVE, NumpyScalars, PooledScalars
 
 TABLE: dict[str, Op] = {}
 NUMPY = NumpyScalars()
+POOLED = PooledScalars()
 NUMBERS = (int, float)  # Python's, bool included; they take the dtype of the other operand.
 
 # (gradient of the output, output, *inputs, **attrs) -> gradient of one input, before it is summed to that input's shape.
@@ -324,8 +325,10 @@ def elementwise(
         if common.itemsize == 2 and dtypes.of_numpy(common).compute is not None:
             wide = tuple(x.astype(np.float32) if x.dtype == common else x for x in inputs)
             out = body(NUMPY, *wide, **attrs)
-        else:
+        elif inputs[0].nbytes < memory.LARGE and inputs[-1].nbytes < memory.LARGE:
             out = body(NUMPY, *inputs, **attrs)
+        else:
+            out = body(POOLED, *inputs, **attrs)
         output = attrs["dtype"].numpy if attrs else fixed or common
         if type(out) is np.ndarray and out.dtype is output and out.flags.c_contiguous:
             for x in inputs:

@@ -57,30 +57,22 @@ def sink_expand(node: Apply) -> Value | None:
     return movement.expand.trace(movement.reshape.trace(x.inputs[0], shape=narrow_shape), shape=node.shape)
 
 
+def kept_axes(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
+    """For each axis of `new` the axis of `old` it was, when `new` only drops axes of size 1; None otherwise."""
+    kept: list[int] = []
+    for axis, size in enumerate(old):
+        if len(kept) < len(new) and size == new[len(kept)]:
+            kept.append(axis)
+        elif size != 1:
+            return None
+    return tuple(kept) if len(kept) == len(new) < len(old) else None
+
+
 def is_squeeze(node: Value) -> bool:
     """Whether a node only drops axes of size 1."""
     if not isinstance(node, Apply) or node.op is not movement.reshape:
         return False
-    old = node.inputs[0].shape
-    return len(node.shape) < len(old) and [s for s in old if s != 1] == [s for s in node.shape if s != 1]
-
-
-def kept_axes(node: Apply) -> tuple[int, ...]:
-    """For each axis of a squeeze's result, the axis of its input it was."""
-    old, axes, position = node.inputs[0].shape, [], 0
-    for remaining, size in zip(range(len(node.shape), 0, -1), node.shape, strict=True):
-        # Skip size-1 axes of the input, as long as enough are left for the rest of the result.
-        while old[position] != size or (size == 1 and _droppable(old, position, node.shape, remaining)):
-            position += 1
-        axes.append(position)
-        position += 1
-    return tuple(axes)
-
-
-def _droppable(old: tuple[int, ...], position: int, shape: tuple[int, ...], remaining: int) -> bool:
-    rest = shape[len(shape) - remaining :]
-    later = old[position + 1 :]
-    return sum(s == 1 for s in later) >= sum(s == 1 for s in rest) and len(later) >= remaining
+    return kept_axes(node.inputs[0].shape, node.shape) is not None
 
 
 def squeeze_last(node: Apply) -> Value | None:
@@ -88,7 +80,8 @@ def squeeze_last(node: Apply) -> Value | None:
     if isinstance(node.op, Reduction) and is_squeeze(node.inputs[0]):
         squeeze = node.inputs[0]
         assert isinstance(squeeze, Apply)
-        kept = kept_axes(squeeze)
+        kept = kept_axes(squeeze.inputs[0].shape, squeeze.shape)
+        assert kept is not None, "is_squeeze said so"
         reduced = node.op.trace(squeeze.inputs[0], axes=tuple(kept[a] for a in node.attrs["axes"]))
         return movement.reshape.trace(reduced, shape=node.shape)
     if not isinstance(node.op, Elementwise):
@@ -97,7 +90,9 @@ def squeeze_last(node: Apply) -> Value | None:
     if squeeze is None:
         return None
     assert isinstance(squeeze, Apply)
-    full, kept = squeeze.inputs[0].shape, kept_axes(squeeze)
+    full = squeeze.inputs[0].shape
+    kept = kept_axes(full, squeeze.shape)
+    assert kept is not None, "is_squeeze said so"
 
     def unsqueezed(x: Value) -> Value:
         if x.ndim == 0 and not is_squeeze(x):

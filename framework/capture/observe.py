@@ -118,6 +118,16 @@ class EffectError(BaseException):
     """
 
 
+def _in_finaliser() -> bool:
+    """Whether a `__del__` is running, where an exception has nowhere to go."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _serves_us(frame: types.FrameType) -> bool:
     """Whether a frame of the standard library or NumPy was entered from this project's code and not from the
     user's.
@@ -187,17 +197,27 @@ class Observer:
         self.running = {id(x.gi_frame) for x in old if type(x) is types.GeneratorType}
         del old
         self.see_function(function)
-        previous = sys.getprofile()
+        previous, collecting = sys.getprofile(), gc.isenabled()
+        # Collector callbacks are nobody's effect, and an error raised in one crashes CPython 3.11.
+        gc.disable()
         sys.setprofile(self.profile)
+        watching = sys.getprofile()
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            # An effect whose error was swallowed (a finaliser, a bare except) has also ended the watch.
+            if self.reason or sys.getprofile() is not watching:
+                raise EffectError(self.reason or "something took the capture's profile hook away")
+            return result
         finally:
             sys.setprofile(previous)
+            if collecting:
+                gc.enable()
 
     def stop(self, reason: str) -> None:
         """End the capture before the effect `reason` happens."""
         self.reason = self.reason or reason
-        raise EffectError(reason)
+        if not _in_finaliser():
+            raise EffectError(reason)
 
     def profile(self, frame: types.FrameType, event: str, arg: Any) -> None:
         """The profile hook."""

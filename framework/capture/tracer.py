@@ -18,7 +18,8 @@ from compiler.ops.arithmetic import add
 from compiler.ops.compare import cast
 from compiler.ops.movement import expand
 from compiler.types import TensorType
-from framework.tensor import Storage, Tensor
+from framework.storage import Storage
+from framework.tensor import Tensor
 from kernels import dtypes
 
 Chain = tuple[Any, ...]

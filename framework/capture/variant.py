@@ -32,7 +32,8 @@ from framework.capture.tree import map_leaves
 from framework.graph import Node, OpNode, raise_freed
 from framework.nn.module import Module
 from framework.state import ambient, no_grad, structure
-from framework.tensor import Clock, Storage, Tensor, apply_op, geometry
+from framework.storage import Clock, Storage
+from framework.tensor import Tensor, apply_op, geometry
 from kernels.dtypes import DType
 
 Array = np.ndarray[Any, Any]

@@ -50,6 +50,8 @@ class _Inference(typeinfer.TypeInferer):
         self.add_type(target.name, self.resolve_value_type(inst, const), loc=inst.loc)
 
     def typeof_global(self, inst: Any, target: Any, gvar: Any) -> None:
+        if gvar.value is numba.UNDEFINED:
+            raise TypingError(f"the name {gvar.name} is not defined", loc=inst.loc)
         self.lock_type(target.name, self.resolve_value_type(inst, gvar.value), loc=inst.loc)
 
 

@@ -105,7 +105,8 @@ class _Matmul:
         self.in_place = column_stride == 1 and self.right.dtype is spec.dtype
         self.direct = self.stored_as_is()
         self.contiguous = self.left.strides[-2] != 1 if self.widened else self.left.strides[-1] == 1
-        self.dots = self.transposed and self.contiguous
+        # `block` gives no product more rows than it has.
+        self.dots = self.transposed and self.contiguous and spec.rows <= DOT_ROWS
 
     def stored_as_is(self) -> Store | None:
         """The epilogue's only step, when whole tiles can be written where it would store them."""
@@ -232,8 +233,6 @@ class _Matmul:
         out.line(f"left_start = p0 + ({self.batch_offset(0)}) * {self.left.dtype.itemsize}")
         start = f"{self.batch_offset(1)} + column * {self.stride(1, -1)}"
         out.line(f"right_start = p1 + ({start}) * {self.right.dtype.itemsize}")
-        for v in range(spec.vectors):
-            out.line(f"active{v} = mask({self.n} - column - {v * self.lanes})")
 
     def pack(self) -> None:
         """Copy the unit's panel of B to scratch as [k][columns], unless it is there or read in place."""
@@ -245,6 +244,8 @@ class _Matmul:
                 columns = f"{self.stride(1, -1)}, {self.n} - column"
                 out.line(f"pack_transposed(right_start, {columns}, {self.k}, packed)")
                 return
+            for v in range(spec.vectors):
+                out.line(f"active{v} = mask({self.n} - column - {v * self.lanes})")
             with out.block(f"for i{spec.batch} in range({self.k}):"):
                 for v in range(spec.vectors):
                     out.line(f"j = column + {v * self.lanes}")
@@ -311,15 +312,17 @@ class _Matmul:
         out.line(f"p{tile} = tile - (top * {self.panel} + column) * {self.size}")
         levels = spec.epilogue.levels
         varying = [s for s in spec.steps if not isinstance(s, Store) and levels[s.out] != KERNEL]
-        with out.block(f"for {row} in range(top, top_end):"):
-            for v in range(spec.vectors):
-                out.line(f"j = column + {v * self.lanes}")
-                # A masked load does not take what was just stored: it would wait for the cache.
-                out.line("active = every")
-                steps.compute(spec.epilogue.steps[0])
-                out.line(f"active = active{v}")
-                for step in varying:
-                    steps.compute(step)
-                for step in spec.steps:
-                    if isinstance(step, Store):
-                        out.line(steps.store(step.value, step.operand, step.index))
+        rows, columns = (
+            f"for {row} in range(top, top_end):",
+            f"for j in range(column, column_end, {self.lanes}):",
+        )
+        with out.block(rows), out.block(columns):
+            # A masked load does not take what was just stored: it would wait for the cache.
+            out.line("active = every")
+            steps.compute(spec.epilogue.steps[0])
+            out.line(f"active = mask({self.n} - j)")
+            for step in varying:
+                steps.compute(step)
+            for step in spec.steps:
+                if isinstance(step, Store):
+                    out.line(steps.store(step.value, step.operand, step.index))

@@ -33,7 +33,7 @@ class Steps:
             case Load(out, operand, index):
                 line(f"{out} = {self.load(operand, index)}")
             case Literal(out, value, dtype):
-                number = repr(value) if dtype.is_floating_point else repr(int(value))
+                number = repr(float(value)) if dtype.is_floating_point else repr(int(value))
                 line(f"{out} = constant_{dtype.arithmetic.name}({number})")
             case Index(out, operand):
                 stride, start = self.vector_stride(operand), f"p{operand} + {self.base(operand)}"

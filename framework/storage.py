@@ -1,0 +1,57 @@
+"""Memory under tensors: counts of the writes to it, and where an array lies in the memory it views.
+
+Knows arrays, not tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+class Clock:
+    """Counts the runs of a program for everything it writes at once; `left` when a storage went to another clock."""
+
+    __slots__ = ("left", "time")
+
+    def __init__(self) -> None:
+        self.time = 0
+        self.left = False
+
+
+_STOPPED = Clock()
+
+
+class Storage:
+    """Memory of a tensor and its views: the count of writes to it, its own and those of the program that updates it."""
+
+    # Class attributes: running an __init__ would double the time to make one.
+    writes: int = 0
+    clock: Clock = _STOPPED
+
+    @property
+    def version(self) -> int:
+        """Grows with every write."""
+        return self.writes + self.clock.time
+
+    def follow(self, clock: Clock) -> None:
+        """Let `clock` count from now on: a program of 600 tensors then counts once a run, not 600 times."""
+        if self.clock is not clock:
+            self.writes += self.clock.time - clock.time
+            self.clock.left = True
+            self.clock = clock
+
+
+def root_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array that owns the memory `array` views."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def placement(array: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], int]:
+    """Strides of `array`, and its offset from the start of its memory, in elements."""
+    size = array.itemsize
+    offset = (array.ctypes.data - root_of(array).ctypes.data) // size
+    return tuple([stride // size for stride in array.strides]), offset

@@ -1,0 +1,92 @@
+"""Large arrays from reused memory: a fresh one costs more in page faults than the arithmetic that fills it.
+
+An array's memory comes back when the last view of it is gone. Knows nothing of what is stored.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+# Bytes. One elementwise pass into fresh and reused memory: 12 and 5 ms at 64 MiB, 3.5 and 1.5 ms at 16 MiB, 0.3 and
+# 0.2 ms at 4 MiB; below, fresh is as fast, for the C library keeps such memory itself.
+LARGE = 1 << 22
+# Idle memory kept at most.
+_MOST_IDLE = 1 << 29
+
+_lock = threading.RLock()
+_idle: deque[np.ndarray[Any, Any]] = deque()
+_idle_bytes = 0
+
+
+class _Loan:
+    """Memory lent to one array, which refers to it as its base. Views refer to that array, so all are gone when this is."""
+
+    __slots__ = ("__array_interface__", "memory")
+
+    def __init__(self, memory: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.memory = memory
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": shape,
+            "typestr": dtype.str,
+            "data": (memory.ctypes.data, False),
+        }
+
+    def __del__(self) -> None:
+        _give(self.memory)
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """As np.empty; of at least LARGE bytes, in reused memory where there is some."""
+    size = math.prod(shape) * dtype.itemsize
+    # A dtype that is not NumPy's own has no name in the array interface.
+    if size < LARGE or dtype.isbuiltin != 1:
+        return np.empty(shape, dtype)
+    return np.asarray(_Loan(_take(_rounded(size)), shape, dtype))
+
+
+def is_own(array: np.ndarray[Any, Any]) -> bool:
+    """Whether `array` is no view of another array."""
+    return array.base is None or type(array.base) is _Loan
+
+
+def _rounded(size: int) -> int:
+    # Eight sizes to a power of two: at most an eighth is unused, and arrays of like sizes share memory.
+    step = 1 << max(size.bit_length() - 4, 12)
+    return -(-size // step) * step
+
+
+def _take(size: int) -> np.ndarray[Any, Any]:
+    global _idle_bytes
+    with _lock:
+        for i in range(len(_idle) - 1, -1, -1):
+            if _idle[i].nbytes == size:
+                memory = _idle[i]
+                del _idle[i]
+                _idle_bytes -= size
+                return memory
+    return np.empty(size, np.uint8)
+
+
+def _give(memory: np.ndarray[Any, Any]) -> None:
+    global _idle_bytes
+    with _lock:
+        _idle.append(memory)
+        _idle_bytes += memory.nbytes
+        while _idle_bytes > _MOST_IDLE:
+            _idle_bytes -= _idle.popleft().nbytes
+
+
+def _after_fork() -> None:
+    """Another thread of the parent may have held the lock."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
