@@ -37,7 +37,7 @@ def microseconds(call: Callable[[], Any], rounds: int = 50, calls: int = 200) ->
 
 def small_add() -> tuple[float, float]:
     """A compiled a + b of ten elements each."""
-    add = fw.compile(lambda a, b: a + b)
+    add: Any = fw.compile(lambda a, b: a + b)
     a, b = fw.ones(ELEMENTS), fw.ones(ELEMENTS)
     add(a, b)
     assert add.explain().mode == "replay", add.explain()
@@ -54,7 +54,7 @@ def many_parameters() -> tuple[float, float]:
     def update() -> None:
         optimizer.step()
 
-    step = fw.compile(update)
+    step: Any = fw.compile(update)
     step()
     assert step.explain().mode == "replay", step.explain()
     return microseconds(step)

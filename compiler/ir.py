@@ -26,8 +26,7 @@ _serial = itertools.count()
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One tensor of a graph. `where` is the user's file:line that made it; `serial` orders nodes by creation.
-    """
+    """One tensor of a graph. `where` is the user's file:line that made it; `serial` orders nodes by creation."""
 
     type: TensorType
     where: str = field(default="", kw_only=True, repr=False)
@@ -102,7 +101,7 @@ class Graph:
     @cached_property
     def nodes(self) -> tuple[Value, ...]:
         """Inputs in their order, then every constant and application an output needs, operands first."""
-        reached = dict.fromkeys(self.inputs)
+        reached: dict[Value, None] = dict.fromkeys(self.inputs)
         stack = list(self.outputs)
         while stack:
             value = stack.pop()

@@ -18,9 +18,22 @@ from compiler.ops.op import Elementwise, Movement, Reduction
 from compiler.schedule import Axes, Group, padded
 from compiler.types import TensorType, contiguous_strides
 from kernels import dtypes
-from kernels.cpu.runner import part_count
+from kernels.cpu.runner import Work
 from kernels.dtypes import DType
-from kernels.spec import RUNTIME, Call, Index, Literal, Load, LoopSpec, Operand, Reduce, Step, Store, Stride
+from kernels.spec import (
+    RUNTIME,
+    Call,
+    Index,
+    Literal,
+    Load,
+    LoopSpec,
+    MatmulSpec,
+    Operand,
+    Reduce,
+    Step,
+    Store,
+    Stride,
+)
 
 Shape = tuple[int, ...]
 _COMPARISONS = frozenset("eq ne lt le gt ge".split())
@@ -57,18 +70,18 @@ class Kernel:
     `parts` is 0 when the cut changes no result; otherwise the rows are cut into exactly that many.
     """
 
-    spec: LoopSpec
+    spec: LoopSpec | MatmulSpec
     extents: tuple[int, ...]
     places: tuple[Place, ...]
     nodes: tuple[Apply, ...]
     parts: int = 0
     serial: bool = False
 
-    @property
-    def row_count(self) -> int:
-        """Rows the threads divide: vectors of the only row axis, or the row axes before a vector axis."""
-        rows = self.extents[: self.spec.rows]
-        return math.prod(rows[:-1]) if self.spec.vector == "rows" and len(rows) > 1 else math.prod(rows)
+    def work(self) -> Work:
+        """The kernel as the runner takes it: without buffers."""
+        strides = tuple(p.strides for p in self.places)
+        index_strides = tuple(p.index_stride for p in self.places)
+        return Work(self.spec, self.extents, strides, index_strides, self.parts, self.serial)
 
 
 Geometry = tuple[Shape, tuple[int, ...], int]
@@ -190,7 +203,6 @@ class LoopLowering:
                    for n in self.group.nodes for x in n.inputs)  # fmt: skip
 
     # Values
-    # --------------------------------------------------------------------------------------------------------
 
     def strides_in_domain(self, shape: Shape, strides: Sequence[int]) -> tuple[int, ...]:
         rank = len(self.domain)
@@ -297,7 +309,6 @@ class LoopLowering:
         return register
 
     # Kernels
-    # -------------------------------------------------------------------------------------------------------
 
     def store(self, node: Apply, buffer: Buffer) -> None:
         strides = self.strides_in_domain(node.shape, contiguous_strides(node.shape))
@@ -330,12 +341,10 @@ class LoopLowering:
         return [replace(kernel, places=tuple(places), parts=parts), *finishers]
 
     def part_count(self, kernel: Kernel) -> int:
-        """Parts of a reduction over rows: by shape alone, so that any number of threads gives the same sums.
-        """
-        wanted = max(-(-kernel.row_count // PART_ROWS) if self.vector == "inner" else 1, 1)
-        wanted = max(wanted, min(-(-math.prod(self.domain) // PART_ELEMENTS), 64))
-        step = 64 if kernel.spec.vector == "rows" and kernel.spec.rows == 1 else 1
-        return part_count(kernel.row_count, wanted, step)
+        """Parts of a reduction over rows: by shape alone, so that any number of threads gives the same sums."""
+        work = kernel.work()
+        wanted = max(-(-work.rows // PART_ROWS) if self.vector == "inner" else 1, 1)
+        return work.part_count(max(wanted, min(-(-math.prod(self.domain) // PART_ELEMENTS), 64)))
 
     @property
     def vector(self) -> str:
@@ -416,7 +425,7 @@ def _elementwise_kernel(
     target: tuple[Buffer, tuple[int, ...], int],
     fill: tuple[float, ...],
 ) -> Kernel:
-    buffer, strides, offset = target
+    buffer = target[0]
     shape, dtype = shape or (1,), buffer.type.dtype
     axes = [a for a, s in enumerate(shape) if s != 1] or [0]
     everything = [*sources, target]

@@ -14,7 +14,7 @@ from compiler.schedule import padded
 from kernels import dtypes
 from kernels.cpu.matmul import block
 from kernels.cpu.target import lanes
-from kernels.spec import PRODUCT, MatmulSpec, Operand
+from kernels.spec import PRODUCT, Index, Load, MatmulSpec, Operand, Store
 
 
 def product_kernel(lowering: LoopLowering) -> Kernel:
@@ -43,7 +43,10 @@ def product_kernel(lowering: LoopLowering) -> Kernel:
     operands = tuple(
         Operand(d, tuple(pattern(s) for s in p.strides)) for d, p in zip(kinds, places, strict=True)
     )
-    steps = tuple(replace(s, operand=s.operand + 2) if hasattr(s, "operand") else s for s in lowering.k.steps)
+    steps = tuple(
+        replace(s, operand=s.operand + 2) if isinstance(s, Load | Store | Index) else s
+        for s in lowering.k.steps
+    )
     spec = MatmulSpec(lowering.name, rank - 2, wide, rows, vectors, operands, steps)
     return Kernel(spec, (*group.domain, k), places, tuple(group.nodes))
 

@@ -136,7 +136,6 @@ class Planner:
         return len(self.graph.outputs) - len(self.request.writes) - len(self.request.checks)
 
     # What is stored
-    # -------------------------------------------------------------------------------------------------
 
     def stored(self, value: Value) -> Geometry | None:
         return self.geometry.get(value)
@@ -189,7 +188,6 @@ class Planner:
         return target
 
     # Groups to kernels
-    # ----------------------------------------------------------------------------------------------
 
     def lower(self, group: Group, targets: Mapping[Apply, Buffer]) -> None:
         first = group.nodes[0]
@@ -221,10 +219,9 @@ class Planner:
         while isinstance(base, Apply) and isinstance(base.op, Movement) and base not in self.geometry:
             base = base.inputs[0]
         if is_free(base) or (isinstance(base, Const) and base.ndim == 0):
-            free = base.op is creation.iota if isinstance(base, Apply) else False
-            strides = (
-                tuple(int(a == base.attrs["axis"]) for a in range(base.ndim)) if free else (0,) * base.ndim
-            )  # type: ignore[union-attr]
+            strides = (0,) * base.ndim
+            if isinstance(base, Apply) and base.op is creation.iota:
+                strides = tuple(int(a == base.attrs["axis"]) for a in range(base.ndim))
             try:
                 resolve(node, lambda v: (v.shape, strides, 0) if v is base else None)
                 return
@@ -284,7 +281,6 @@ class Planner:
             self.kernels.append(copy_kernel(spread, self.buffers[base], target, buffer))
 
     # Updates in place
-    # -----------------------------------------------------------------------------------------------
 
     def in_place(self, groups: Sequence[Group]) -> dict[Apply, Buffer]:
         """Values that may be computed straight into the input they replace.
@@ -293,7 +289,7 @@ class Planner:
         at all, at the very elements it writes.
         """
         self.taken = set()
-        of_node = {n: g for g in groups for n in g.nodes}
+        of_node: dict[Value, Group] = {n: g for g in groups for n in g.nodes}
         after: dict[Group, set[Group]] = {
             g: {of_node[x] for n in g.nodes for x in n.inputs if x in of_node} - {g} for g in groups
         }
@@ -355,7 +351,7 @@ class Planner:
 
     def ordered(self, groups: Sequence[Group], targets: Mapping[Apply, Buffer]) -> list[Group]:
         """Groups in dependency order, those that overwrite an input after its readers."""
-        of_node = {n: g for g in groups for n in g.nodes}
+        of_node: dict[Value, Group] = {n: g for g in groups for n in g.nodes}
         waits = {
             g: ({of_node[x] for n in g.nodes for x in n.inputs if x in of_node} | self.extra[g]) - {g}
             for g in groups
@@ -377,7 +373,6 @@ class Planner:
         return order
 
     # Levels and memory
-    # ----------------------------------------------------------------------------------------------
 
     def assign_levels(self, checks: Sequence[Buffer], visible: set[Buffer]) -> list[int]:
         """The launch each kernel belongs to: after all it conflicts with.
@@ -405,8 +400,7 @@ class Planner:
         return levels
 
     def pack(self, levels: Sequence[int], outside: set[Buffer]) -> tuple[dict[Buffer, int], int]:
-        """Offsets in the arena: large buffers first, each at the lowest place that is free for all its life.
-        """
+        """Offsets in the arena: large buffers first, each at the lowest place that is free for all its life."""
         life: dict[Buffer, tuple[int, int]] = {}
         for kernel, level in zip(self.kernels, levels, strict=True):
             for b in set().union(*accesses(kernel)) - outside:

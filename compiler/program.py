@@ -17,7 +17,7 @@ from compiler.lower import Buffer, Kernel
 from compiler.passes import PIPELINE
 from compiler.plan import Planner, Request
 from kernels.cpu import pool, runner
-from kernels.cpu.runner import Program, Work
+from kernels.cpu.runner import Program
 
 Array = np.ndarray[Any, Any]
 
@@ -53,7 +53,7 @@ class Executable:
             level = max(lv for k, lv in zip(plan.kernels, plan.levels, strict=True) if buffer in _written(k))
             flags.append((level, base + plan.arena[buffer]))
         self.program = program = Program(
-            [_work(k) for k in plan.kernels], _separate(plan.levels, flags), _spread(flags)
+            [k.work() for k in plan.kernels], _separate(plan.levels, flags), _spread(flags)
         )
         returned = self.request.graph.outputs[: len(plan.outputs)]
         self.output_types = [(v.shape, v.dtype.numpy) for v in returned]
@@ -126,17 +126,6 @@ def optimise(request: Request) -> Request:
     written = graph.outputs[returned : returned + len(request.writes)]
     writes = tuple((number, value) for (number, _), value in zip(request.writes, written, strict=True))
     return Request(graph, writes, graph.outputs[returned + len(writes) :], request.strides)
-
-
-def _work(kernel: Kernel) -> Work:
-    return Work(
-        kernel.spec,
-        kernel.extents,
-        tuple(p.strides for p in kernel.places),
-        tuple(p.index_stride for p in kernel.places),
-        kernel.parts,
-        kernel.serial,
-    )
 
 
 def _written(kernel: Kernel) -> set[Buffer | None]:

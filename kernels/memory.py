@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-# Bytes. One elementwise pass into fresh and reused memory: 12 and 5 ms at 64 MiB, 3.5 and 1.5 ms at 16 MiB, 0.3 and
-# 0.2 ms at 4 MiB; below, fresh is as fast, for the C library keeps such memory itself.
+# Bytes. One elementwise pass into fresh and reused memory: 12 and 5 ms at 64 MiB, 3.5 and 1.5 ms at 16 MiB,
+# 0.3 and 0.2 ms at 4 MiB; below, fresh is as fast, for the C library keeps such memory itself.
 LARGE = 1 << 22
 # Idle memory kept at most.
 _MOST_IDLE = 1 << 29
@@ -25,7 +25,9 @@ _idle_bytes = 0
 
 
 class _Loan:
-    """Memory lent to one array, which refers to it as its base. Views refer to that array, so all are gone when this is."""
+    """Memory lent to one array, which refers to it as its base. Views refer to that array, so all are gone
+    when this is.
+    """
 
     __slots__ = ("__array_interface__", "memory")
 

@@ -3,7 +3,8 @@
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Knows streams, not distributions.
 
 Element `i` of stream (seed, offset) is word `i % 4` of the block with key (seed low, seed high) and counter
-(i // 4 low, i // 4 high, offset low, offset high). One eager call draws one stream, then the offset moves on by one.
+(i // 4 low, i // 4 high, offset low, offset high). One eager call draws one stream, then the offset moves on
+by one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def random_bits(seed: Any, offset: Any, i: Any) -> Any:
 
 
 def stream(seed: int, offset: int, count: int) -> np.ndarray[Any, Any]:
-    """The first `count` elements of stream (seed, offset): `random_bits` of arange(count), each block computed once."""
+    """The first `count` elements of stream (seed, offset): `random_bits` of arange(count), each block
+    computed once.
+    """
     blocks = np.arange((count + 3) // 4, dtype=np.uint64)
     return (
         np.stack(_block(_unsigned(seed), _unsigned(offset), blocks), axis=-1)

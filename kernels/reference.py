@@ -25,13 +25,17 @@ def run(
     index_strides: Sequence[int] | None = None,
     offsets: Sequence[int] | None = None,
 ) -> None:
-    """Execute `spec` on flat `arrays` (one per operand, written in place); `strides` in elements, one per axis.
+    """Execute `spec` on flat `arrays` (one per operand, written in place); `strides` in elements, one per
+    axis.
 
-    Operands start at `offsets` in their arrays. An outer reduction writes one slice: the whole loop is a single part.
+    Operands start at `offsets` in their arrays. An outer reduction writes one slice: the whole loop is a
+    single part.
     """
     extents, values = tuple(extents), {}
     inner_axes = tuple(range(spec.rows, spec.axes))
-    places = [o + _addresses(extents, s) for o, s in zip(offsets or (0,) * len(strides), strides, strict=True)]
+    places = [
+        o + _addresses(extents, s) for o, s in zip(offsets or (0,) * len(strides), strides, strict=True)
+    ]
     k = NumpyScalars()
 
     def address(operand: int, index: str | None) -> Any:
@@ -50,7 +54,7 @@ def run(
                 case Call(out, function, inputs, dtype):
                     operands = [values[x] for x in inputs]
                     if function == "cast":
-                        values[out] = _held(k.cast(*operands, dtype))
+                        values[out] = _held(k.cast(operands[0], dtype))
                     else:
                         values[out] = np.asarray(getattr(k, function)(*operands), dtype.arithmetic.numpy)
                 case Reduce(out, value, combine, dtype, outer, operand):
@@ -58,7 +62,11 @@ def run(
                     axes = tuple(range(spec.rows)) if outer else inner_axes
                     wide = full.astype(np.float64) if dtype.is_floating_point and combine == "add" else full
                     initial = identity(combine, dtype)
-                    result = _UFUNC[combine].reduce(wide, axis=axes, keepdims=True, initial=initial).astype(dtype.numpy)
+                    result = (
+                        _UFUNC[combine]
+                        .reduce(wide, axis=axes, keepdims=True, initial=initial)
+                        .astype(dtype.numpy)
+                    )
                     if outer:
                         arrays[operand][places[operand][(slice(0, 1),) * spec.rows]] = result
                     else:
@@ -69,7 +77,11 @@ def run(
                     if index is None:
                         arrays[operand][np.broadcast_to(place, shape)] = np.broadcast_to(values[value], shape)
                     else:
-                        np.add.at(arrays[operand], np.broadcast_to(place, shape), np.broadcast_to(values[value], shape))
+                        np.add.at(
+                            arrays[operand],
+                            np.broadcast_to(place, shape),
+                            np.broadcast_to(values[value], shape),
+                        )
     assert set(COMBINE) == set(_UFUNC)
 
 
@@ -80,7 +92,9 @@ def run_matmul(
     strides: Sequence[Sequence[int]],
     offsets: Sequence[int] | None = None,
 ) -> None:
-    """Execute `spec` on flat `arrays` as `run` does: sums over k in float64, rounded once to the product's dtype."""
+    """Execute `spec` on flat `arrays` as `run` does: sums over k in float64, rounded once to the product's
+    dtype.
+    """
     batch, (m, n, k) = tuple(extents[: spec.batch]), extents[spec.batch :]
     offsets = offsets or (0,) * len(strides)
     a = arrays[0][np.broadcast_to(offsets[0] + _addresses((*batch, m, k), strides[0]), (*batch, m, k))]
@@ -110,5 +124,7 @@ def _addresses(extents: tuple[int, ...], strides: Sequence[int]) -> Any:
     place: Any = np.zeros((1,) * len(extents), np.int64)
     for axis, (extent, stride) in enumerate(zip(extents, strides, strict=True)):
         if stride:
-            place = place + (np.arange(extent) * stride).reshape([-1 if a == axis else 1 for a in range(len(extents))])
+            place = place + (np.arange(extent) * stride).reshape(
+                [-1 if a == axis else 1 for a in range(len(extents))]
+            )
     return place

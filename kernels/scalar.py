@@ -1,11 +1,12 @@
 """The scalar vocabulary: what one element of a kernel may compute, and its meaning in NumPy.
 
-A loop body is a function over an abstract `k: Scalars[T]`. `T` is an ndarray in the meaning below, a named register of
-generated source in a back end, a counter in a cost model. Nothing here knows ops or tensors.
+A loop body is a function over an abstract `k: Scalars[T]`. `T` is an ndarray in the meaning below, a named
+register of generated source in a back end, a counter in a cost model. Nothing here knows ops or tensors.
 
-Rules every back end keeps: elements are bool, integers, float32 or float64 (16-bit floats are widened before and
-rounded after); Python numbers are weak (they take the dtype of the other operand); integers wrap at their width; no
-fused multiply-add and no reassociation across vocabulary calls; NaN, infinities and signed zero survive.
+Rules every back end keeps: elements are bool, integers, float32 or float64 (16-bit floats are widened before
+and rounded after); Python numbers are weak (they take the dtype of the other operand); integers wrap at their
+width; no fused multiply-add and no reassociation across vocabulary calls; NaN, infinities and signed zero
+survive.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ EXPENSIVE = frozenset(
 
 
 class Scalars(Protocol[T]):
-    """What one element of a kernel may compute. Operands are elements or Python numbers, at least one an element."""
+    """What one element of a kernel may compute. Operands are elements or Python numbers, at least one an
+    element.
+    """
 
     # Arithmetic, on any numeric dtype; `div` is for floating dtypes only.
     def add(self, x: Any, y: Any) -> T: ...
@@ -35,8 +38,8 @@ class Scalars(Protocol[T]):
     def div(self, x: Any, y: Any) -> T: ...
     def neg(self, x: T) -> T: ...
     def abs(self, x: T) -> T: ...
-    # Quotient rounded to minus infinity and its remainder. Integers: a zero divisor is checked before the kernel, and
-    # min // -1 is min. Floats: the bits of `float_floor_div` and `float_remainder` below.
+    # Quotient rounded to minus infinity and its remainder. Integers: a zero divisor is checked before the
+    # kernel, and min // -1 is min. Floats: the bits of `float_floor_div` and `float_remainder` below.
     def floor_div(self, x: Any, y: Any) -> T: ...
     def remainder(self, x: Any, y: Any) -> T: ...
     # C's remainder, with the sign of x.
@@ -71,7 +74,8 @@ class Scalars(Protocol[T]):
     def gt(self, x: Any, y: Any) -> T: ...
     def ge(self, x: Any, y: Any) -> T: ...
 
-    # Bits, for integers and bool. Shifts by the width or more give 0 (or the sign); by less than 0, 0 (or the sign).
+    # Bits, for integers and bool. Shifts by the width or more give 0 (or the sign); by less than 0, 0 (or the
+    # sign).
     def and_(self, x: Any, y: Any) -> T: ...
     def or_(self, x: Any, y: Any) -> T: ...
     def xor(self, x: Any, y: Any) -> T: ...
@@ -79,16 +83,20 @@ class Scalars(Protocol[T]):
     def shift_left(self, x: Any, y: Any) -> T: ...
     def shift_right(self, x: Any, y: Any) -> T: ...
 
-    # Selection and conversion. Float to integer truncates; the conversion of NaN or out-of-range values is the CPU's.
+    # Selection and conversion. Float to integer truncates; the conversion of NaN or out-of-range values is
+    # the CPU's.
     def where(self, condition: T, x: Any, y: Any) -> T: ...
     def cast(self, x: T, dtype: DType) -> T: ...
 
-    # Element `i` of random stream (seed, offset): see kernels/philox.py. `seed`, `offset`, `i` are int64 elements.
+    # Element `i` of random stream (seed, offset): see kernels/philox.py. `seed`, `offset`, `i` are int64
+    # elements.
     def random_bits(self, seed: T, offset: T, i: T) -> T: ...
 
 
 def float_floor_div(k: Any, x: Any, y: Any) -> Any:
-    """Floor division of floats as PyTorch defines it, from other words: the exact remainder goes first, so 1 // 0.1 is 9."""
+    """Floor division of floats as PyTorch defines it, from other words: the exact remainder goes first, so 1
+    // 0.1 is 9.
+    """
     remainder = k.fmod(x, y)
     quotient = k.div(k.sub(x, remainder), y)
     quotient = k.where(_other_sign(k, remainder, y), k.sub(quotient, 1), quotient)
@@ -100,7 +108,9 @@ def float_floor_div(k: Any, x: Any, y: Any) -> Any:
 
 
 def float_remainder(k: Any, x: Any, y: Any) -> Any:
-    """The remainder of floats with the sign of `y`, from other words; a zero keeps the sign of `x`, as in PyTorch."""
+    """The remainder of floats with the sign of `y`, from other words; a zero keeps the sign of `x`, as in
+    PyTorch.
+    """
     remainder = k.fmod(x, y)
     return k.where(_other_sign(k, remainder, y), k.add(remainder, y), remainder)
 
@@ -186,7 +196,9 @@ class NumpyScalars:
         bits, kind = 8 * np.asarray(x).itemsize, np.result_type(x, y)
         inside = (y >= 0) & (y < bits)
         # PyTorch fills with the sign for any amount outside the width: -1 >> 70 is -1, and 255 >> 8 is 0.
-        return np.where(inside | (kind.kind == "i"), np.right_shift(x, np.where(inside, y, bits - 1)), 0).astype(kind)
+        return np.where(
+            inside | (kind.kind == "i"), np.right_shift(x, np.where(inside, y, bits - 1)), 0
+        ).astype(kind)
 
 
 def _into_reused(ufunc: np.ufunc, result: np.dtype[Any] | None = None) -> Any:

@@ -1,7 +1,7 @@
 """What a back end is asked to build: a loop nest over strided memory, written in the scalar vocabulary.
 
-A spec names no sizes and no addresses: they arrive at run time in a table of 64-bit integers, so one kernel serves
-every shape of the same structure. Knows nothing of graphs or of any back end's syntax.
+A spec names no sizes and no addresses: they arrive at run time in a table of 64-bit integers, so one kernel
+serves every shape of the same structure. Knows nothing of graphs or of any back end's syntax.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ Stride = int | str
 
 @dataclass(frozen=True)
 class Operand:
-    """One pointer of the table. `strides` has one entry per loop axis; the same operand may be loaded and stored."""
+    """One pointer of the table. `strides` has one entry per loop axis; the same operand may be loaded and
+    stored.
+    """
 
     dtype: DType
     strides: tuple[Stride, ...]
@@ -33,7 +35,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Load:
-    """`out` = the element of `operand` at the loop's indices, plus `index` (an int64 value) times a runtime stride."""
+    """`out` = the element of `operand` at the loop's indices, plus `index` (an int64 value) times a runtime
+    stride.
+    """
 
     out: str
     operand: int
@@ -51,7 +55,9 @@ class Literal:
 
 @dataclass(frozen=True)
 class Index:
-    """`out` = the address an int64 `operand` has here: its table entry plus strides times indices; no memory is read."""
+    """`out` = the address an int64 `operand` has here: its table entry plus strides times indices; no memory
+    is read.
+    """
 
     out: str
     operand: int
@@ -71,7 +77,8 @@ class Call:
 class Reduce:
     """`out` = `value` combined over the inner axes (a row-level value).
 
-    With `outer`, it is combined over the row axes instead and written to `operand`, one slice per part of the loop.
+    With `outer`, it is combined over the row axes instead and written to `operand`, one slice per part of the
+    loop.
     """
 
     out: str
@@ -84,14 +91,17 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Store:
-    """Write `value` to `operand`; with `index`, add it there, in loop order, at `index` times a runtime stride."""
+    """Write `value` to `operand`; with `index`, add it there, in loop order, at `index` times a runtime
+    stride.
+    """
 
     value: str
     operand: int
     index: str | None = None
 
 
-Step = Load | Literal | Index | Call | Reduce | Store
+Named = Load | Literal | Index | Call | Reduce
+Step = Named | Store
 COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
 
 
@@ -111,10 +121,12 @@ def identity(combine: str, dtype: DType) -> float | int:
 
 @dataclass(frozen=True)
 class LoopSpec:
-    """A loop nest: `rows` leading axes (divided among threads) and `inner` axes below them, over `steps` in SSA order.
+    """A loop nest: `rows` leading axes (divided among threads) and `inner` axes below them, over `steps` in
+    SSA order.
 
-    `vector` says which axis the lanes of a vector run along: "inner" (the last inner axis) or "rows" (the last row
-    axis; the inner axes are then walked one element at a time). Table: pointers, extents of all axes, runtime strides.
+    `vector` says which axis the lanes of a vector run along: "inner" (the last inner axis) or "rows" (the
+    last row axis; the inner axes are then walked one element at a time). Table: pointers, extents of all
+    axes, runtime strides.
     """
 
     name: str
@@ -126,7 +138,9 @@ class LoopSpec:
 
     def __post_init__(self) -> None:
         if self.vector not in ("inner", "rows") or (self.vector == "inner" and not self.inner):
-            raise SpecError(f"{self.name}: vector axis {self.vector!r} of {self.rows} row and {self.inner} inner axes")
+            raise SpecError(
+                f"{self.name}: vector axis {self.vector!r} of {self.rows} row and {self.inner} inner axes"
+            )
         for operand in self.operands:
             if len(operand.strides) != self.axes:
                 raise SpecError(f"{self.name}: {operand} needs {self.axes} strides, one per axis")
@@ -148,7 +162,7 @@ class LoopSpec:
                     levels[out] = KERNEL
                 case Index(out, operand):
                     levels[out] = self.operand_level(operand)
-                case Call(out, function, inputs):
+                case Call(out, _, inputs):
                     levels[out] = max((levels[x] for x in inputs), default=KERNEL)
                 case Reduce(out, outer=False):
                     levels[out] = ROW
@@ -163,13 +177,17 @@ class LoopSpec:
 
     @cached_property
     def stride_slots(self) -> dict[tuple[int, int], int]:
-        """(operand, axis) -> table slot of each runtime stride; axis -1 is the stride of an `index`, or of a part."""
+        """(operand, axis) -> table slot of each runtime stride; axis -1 is the stride of an `index`, or of a
+        part.
+        """
         slots: dict[tuple[int, int], int] = {}
         next_slot = len(self.operands) + self.axes
         indexed = {s.operand for s in self.steps if isinstance(s, Load | Store) and s.index is not None}
         indexed |= {s.operand for s in self.steps if isinstance(s, Reduce) and s.outer}
         for number, operand in enumerate(self.operands):
-            for axis in [a for a, s in enumerate(operand.strides) if s == RUNTIME] + [-1] * (number in indexed):
+            for axis in [a for a, s in enumerate(operand.strides) if s == RUNTIME] + [-1] * (
+                number in indexed
+            ):
                 slots[number, axis] = next_slot
                 next_slot += 1
         return slots
@@ -223,7 +241,8 @@ def _text(step: Step) -> str:
         case Call(out, function, inputs, dtype):
             return f"{out} = {function}({', '.join(inputs)}): {dtype.name}"
         case Reduce(out, value, combine, dtype, outer, operand):
-            return f"{out} = {combine} over {f'rows of {value} into p{operand}' if outer else f'inner of {value}'}: {dtype.name}"
+            over = f"rows of {value} into p{operand}" if outer else f"inner of {value}"
+            return f"{out} = {combine} over {over}: {dtype.name}"
         case Store(value, operand, index):
             return f"store p{operand} {'+' if index else ''}= {value}" + (f" at [{index}]" if index else "")
 
@@ -236,10 +255,11 @@ PRODUCT = "product"
 class MatmulSpec:
     """C[batch.., m, n] = A[batch.., m, k] @ B[batch.., k, n], each element then passed through `steps`.
 
-    Operand 0 is A with strides (batch.., m, k), operand 1 is B with strides (batch.., k, n); the others belong to the
-    epilogue and have strides (batch.., m, n). `steps` starts from the value named PRODUCT, which is float32 or float64
-    (`dtype`), and has no reductions. `rows` by `vectors` is the register block: rows of C by vectors of columns.
-    Table: pointers, extents (batch.., m, n, k), then runtime strides as in `LoopSpec.stride_slots`.
+    Operand 0 is A with strides (batch.., m, k), operand 1 is B with strides (batch.., k, n); the others
+    belong to the epilogue and have strides (batch.., m, n). `steps` starts from the value named PRODUCT,
+    which is float32 or float64 (`dtype`), and has no reductions. `rows` by `vectors` is the register block:
+    rows of C by vectors of columns. Table: pointers, extents (batch.., m, n, k), then runtime strides as in
+    `LoopSpec.stride_slots`.
     """
 
     name: str
@@ -262,7 +282,9 @@ class MatmulSpec:
 
     @cached_property
     def epilogue(self) -> LoopSpec:
-        """The loop over (batch.., m, n) that the product goes through; the product is its last, extra operand."""
+        """The loop over (batch.., m, n) that the product goes through; the product is its last, extra
+        operand.
+        """
         product = Operand(self.dtype, (0,) * self.batch + (RUNTIME, 1))
         steps = (Load(PRODUCT, len(self.operands)), *self.steps)
         return LoopSpec(self.name, self.batch + 2, 0, "rows", (*self.operands, product), steps)
@@ -289,6 +311,7 @@ class MatmulSpec:
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def __str__(self) -> str:
-        head = f"matmul {self.name} batch {self.batch} {self.dtype.name} block {self.rows}x{self.vectors} vectors"
+        block = f"block {self.rows}x{self.vectors} vectors"
+        head = f"matmul {self.name} batch {self.batch} {self.dtype.name} {block}"
         operands = [f"  p{i}: {o.dtype.name}{list(o.strides)}" for i, o in enumerate(self.operands)]
         return "\n".join([head, *operands, *(f"  {_text(s)}" for s in self.steps)])

@@ -48,11 +48,15 @@ def run_quietly(function: Callable[..., Any], *arguments: Any, **attrs: Any) -> 
     try:
         return _quiet.run(function, *arguments, **attrs)
     except RuntimeError as error:
-        # A debugger or a finalizer may compute while this thread is inside the context already.
-        if not str(error).startswith("cannot enter context"):
+        if not _is_inside(error):
             raise
     with np.errstate(all="ignore"):
         return function(*arguments, **attrs)
+
+
+def _is_inside(error: RuntimeError) -> bool:
+    """Whether this thread is in the context already: a debugger or a finalizer may compute at any point."""
+    return str(error).startswith("cannot enter context")
 
 
 # The records below are plain classes: a dataclass takes up to 1 ms of `import framework` each.
@@ -90,7 +94,9 @@ class Sample:
 
     __slots__ = ("attrs", "inputs")
 
-    def __init__(self, inputs: tuple[tuple[int, ...] | Index, ...], attrs: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, inputs: tuple[tuple[int, ...] | Index, ...], attrs: dict[str, Any] | None = None
+    ) -> None:
         self.inputs = inputs
         self.attrs = attrs or {}
 
@@ -159,12 +165,19 @@ class Op:
 
     def compute(self, *inputs: Any, **attrs: Any) -> np.ndarray[Any, Any]:
         """The value on arrays and Python numbers. Raises what the check or the type rule says, before any work."""
-        inputs = self.typed(inputs)
+        for x in inputs:
+            if type(x) is not np.ndarray:
+                inputs = self.typed(inputs)
+                break
         if self.check is not None:
             failed = self.check.failed(*inputs, **attrs)
             if failed is not None and failed.any():
                 raise self.check.error(*inputs, **attrs)
         try:
+            return _quiet.run(self.eager, *inputs, **attrs)
+        except RuntimeError as error:
+            if not _is_inside(error):
+                raise
             return run_quietly(self.eager, *inputs, **attrs)
         except (ValueError, TypeError):
             self.infer(*(type_of_array(x) for x in inputs), **attrs)  # Says in our words what NumPy rejected.

@@ -119,8 +119,8 @@ class CompiledBackward(Node):
         seeds = [np.zeros(*kind) if g is None else g for g, kind in zip(grads, self.shapes, strict=True)]
         if not all(isinstance(g, np.ndarray) for g in seeds):
             raise RuntimeError(
-                "the backward of a compiled function is itself not differentiable: call the function uncompiled for "
-                "create_graph=True, or compute the second derivative inside @compile"
+                "the backward of a compiled function is itself not differentiable: call the function "
+                "uncompiled for create_graph=True, or compute the second derivative inside @compile"
             )
         return self.backward.program()(
             *map(np.ascontiguousarray, seeds), *self.kept, *(e.data for e in self.saved)

@@ -169,7 +169,6 @@ class CompiledFunction:
             ambient.grad_enabled = grad_mode
 
     # Inspection
-    # -----------------------------------------------------------------------------------------------------
 
     @property
     def variants(self) -> list[Variant]:

@@ -88,11 +88,11 @@ _IMPURE_BUILTINS = {
     "vars",
     "next",
 }
-_MUTATING = {
-    "append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault", "popitem", "add",
-    "discard", "write", "appendleft", "popleft", "extendleft", "rotate", "send", "throw", "__setitem__", "__delitem__",
-    "difference_update", "intersection_update", "symmetric_difference_update", "__setattr__", "__next__",
-}  # fmt: skip
+_MUTATING = frozenset(
+    "append extend insert pop remove clear sort reverse update setdefault popitem add discard write "
+    "appendleft popleft extendleft rotate send throw difference_update intersection_update symmetric_difference_update "
+    "__setitem__ __delitem__ __setattr__ __next__".split()
+)
 # Attributes of tensors whose assignment a capture records.
 _RECORDED = {"grad", "requires_grad", "data"}
 _EFFECTS = {
@@ -162,8 +162,10 @@ def _effect_of(code: types.CodeType) -> str | None:
         where = f"{Path(code.co_filename).name}:{line}"
         if name in _EFFECTS and not (name == "STORE_ATTR" and what in _RECORDED):
             words = {
-                "STORE_SUBSCR": "an item is assigned", "DELETE_SUBSCR": "an item is deleted", "IMPORT_NAME": f"{what} is imported",
-            }  # fmt: skip
+                "STORE_SUBSCR": "an item is assigned",
+                "DELETE_SUBSCR": "an item is deleted",
+                "IMPORT_NAME": f"{what} is imported",
+            }
             return f"{where}: {words.get(name) or f'{what} is assigned or deleted'}"
         if name in ("STORE_DEREF", "DELETE_DEREF") and what not in own:
             return f"{where}: the enclosing function's {what} is assigned"
@@ -345,7 +347,9 @@ def options_of(optimizer: Optimizer) -> Any:
 
 
 def _is_readable(module: types.ModuleType) -> bool:
-    """Whether a module's names can be guarded and its calls seen: ours, known ones, and the user's own Python files."""
+    """Whether a module's names can be guarded and its calls seen: ours, known ones, and the user's own Python
+    files.
+    """
     if _is_own_name(module.__name__) or module.__name__ in _HARMLESS_MODULES:
         return True
     file = getattr(module, "__file__", None) or ""

@@ -76,7 +76,6 @@ class Tracer:
     kept: list[Any] = field(default_factory=list)
 
     # Values
-    # ---------------------------------------------------------------------------------------------------------
 
     def adopt(self, t: Tensor) -> Source:
         """The source of a tensor that exists already, as memory of its own."""
@@ -143,7 +142,6 @@ class Tracer:
         return t._storage.version + self.versions.get(id(t._storage), 0)
 
     # State
-    # ----------------------------------------------------------------------------------------------------------
 
     def grad(self, t: Tensor) -> Tensor | None:
         """The gradient as the recorded code sees it."""
@@ -185,7 +183,6 @@ class Tracer:
         return draws.seed, _plus(draws.offset, from_start)
 
     # Guards
-    # ---------------------------------------------------------------------------------------------------------
 
     def guard(self, read: Callable[[], Any]) -> Any:
         """The value of `read()`, which a replay needs to be the same."""
@@ -223,7 +220,8 @@ class Tracer:
     def require_same_history(self) -> None:
         """Refuse a call that changed the history of a tensor that existed before: it would not replay.
 
-        A write that a gradient flows through gives its tensor a new history, as do `requires_grad_` and hooks.
+        A write that a gradient flows through gives its tensor a new history, as do `requires_grad_` and
+        hooks.
         """
         if self.restore_history():
             raise TraceError(

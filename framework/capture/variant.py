@@ -95,10 +95,12 @@ class GradientSlot:
         data = g._data  # type: ignore[union-attr]
         return sys.getrefcount(g), sys.getrefcount(data)
 
-    def is_free_again(self, leaves: Sequence[Any]) -> bool:
-        """Whether the last gradient is still the leaf's, and nobody else's."""
+    def free_again(self, leaves: Sequence[Any]) -> Tensor | None:
+        """The last gradient, if it is still the leaf's and nobody else's."""
         leaf = leaves[self.position] if self.leaf is None else self.leaf
-        return self.last is not None and leaf._grad is self.last and self.references() == _ALONE
+        if self.last is None or leaf._grad is not self.last:
+            return None
+        return self.last if self.references() == _ALONE else None
 
     def set(self, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> None:
         """Give the leaf its gradient; `made` collects tensors by output number."""
@@ -191,7 +193,6 @@ class Variant:
         self.seen = self.seen_gradients = -1
 
     # Building
-    # -------------------------------------------------------------------------------------------------------
 
     def _output(self, source: Source) -> int:
         number = self.numbers.get(id(source))
@@ -272,13 +273,12 @@ class Variant:
         self.scalar_format = struct.Struct(f"{len(self.scalars)}d")
 
     # Guards
-    # ---------------------------------------------------------------------------------------------------------
 
     def holds(self) -> bool:
         """Whether the program still means what the function means."""
-        if structure.version != self.seen or structure.gradients != self.seen_gradients or self.clock.left:
-            if self.recheck() is not None:
-                return False
+        known = structure.version == self.seen and structure.gradients == self.seen_gradients
+        if (not known or self.clock.left) and self.recheck() is not None:
+            return False
         return self.first_change() is None
 
     def first_change(self) -> str | None:
@@ -335,9 +335,9 @@ class Variant:
             if id(leaf._storage) in self.written_ids:
                 return True
             # Memory that nobody else can know of is its array's own, and no written array is a view.
-            if not (self.written_alone and array.base is None):
-                if any(np.may_share_memory(array, w) for w in self.written_memory):
-                    return True
+            alone = self.written_alone and array.base is None
+            if not alone and any(np.may_share_memory(array, w) for w in self.written_memory):
+                return True
         if not self.written_arguments:
             return False
         written = {p for p, _ in self.written_arguments}
@@ -349,24 +349,21 @@ class Variant:
         )
 
     # Running
-    # --------------------------------------------------------------------------------------------------------
 
     def replay(self, leaves: Sequence[Any]) -> Any:
         """Run the program on the arguments, carry out its effects, and make the results."""
         with self.lock:
             self.calls += 1
             if self.scalars:
-                self.scalar_format.pack_into(self.scalar_memory, 0, *[read() for read in self.scalars])
+                self.scalar_format.pack_into(self.scalar_memory.data, 0, *[read() for read in self.scalars])
             for k, (generator, _) in enumerate(self.draws):
                 self.draw_memory[2 * k], self.draw_memory[2 * k + 1] = generator.seed_value, generator.offset
             made: list[Tensor | None] = [None] * len(self.values)
-            outputs = []
+            outputs: list[Any] = []
             for number, (slot, shape, dtype) in enumerate(self.output_plan):
-                if slot is not None and slot.is_free_again(leaves):
-                    made[number] = slot.last
-                    outputs.append(slot.last._data)
-                else:
-                    outputs.append(np.empty(shape, dtype))
+                again = None if slot is None else slot.free_again(leaves)
+                made[number] = again
+                outputs.append(np.empty(shape, dtype) if again is None else again._data)
             failed = self.executable.run([(i, leaves[p]._data) for i, p in self.arguments], outputs)
             if failed:
                 raise self._failure(leaves, failed)
@@ -423,7 +420,7 @@ class Variant:
 
     def _failure(self, leaves: Sequence[Any], launch: int) -> Exception:
         """The exception of the check that stopped the program, from the values it looked at."""
-        arrays = [t._data for t in self.current]
+        arrays: list[Any] = [t._data for t in self.current]
         for i, p in self.arguments:
             arrays[i] = leaves[p]._data
         arrays += [np.asarray(x) for x in self.scalar_memory[: len(self.scalars)]]

@@ -1,8 +1,8 @@
 """The words of a generated kernel: explicit vectors, with masked raw loads and stores.
 
-Every function here is a word that emits a few LLVM instructions; names are the scalar vocabulary's. A value is a
-vector of `lanes()` elements; a 16-bit float is held as float32, rounded to its storage type after every operation.
-Addresses are int64, offsets and strides count elements.
+Every function here is a word that emits a few LLVM instructions; names are the scalar vocabulary's. A value
+is a vector of `lanes()` elements; a 16-bit float is held as float32, rounded to its storage type after every
+operation. Addresses are int64, offsets and strides count elements.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def _export(name: str, function: Any) -> None:
 def _splat(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
     kind = ir.VectorType(scalar.type, LANES)
     first = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(I32, 0))
-    return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, LANES), [0] * LANES))
+    return builder.shuffle_vector(
+        first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, LANES), [0] * LANES)
+    )
 
 
 def _vector_constant(kind: ir.Type, values: list[Any] | Any) -> ir.Constant:
@@ -69,7 +71,7 @@ def declare(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[i
     return known or ir.Function(builder.module, ir.FunctionType(result, arguments), name)
 
 
-# Integers: the table, and index arithmetic ------------------------------------------------------------------------
+# Integers: the table, and index arithmetic
 
 
 @word
@@ -117,7 +119,7 @@ def steps(typing: Any, start: Any, stride: Any) -> Any:
     return VECTOR["int64"](types.int64, types.int64), emit
 
 
-# Memory -----------------------------------------------------------------------------------------------------------
+# Memory
 
 
 def to_register(builder: ir.IRBuilder, name: str, value: ir.Value) -> ir.Value:
@@ -143,7 +145,9 @@ def _to_memory(builder: ir.IRBuilder, name: str, value: ir.Value) -> ir.Value:
     if name == "bool":
         return builder.zext(value, ir.VectorType(I8, LANES))
     if name == "float16":
-        return builder.bitcast(builder.fptrunc(value, ir.VectorType(ir.HalfType(), LANES)), ir.VectorType(MEMORY[name], LANES))
+        return builder.bitcast(
+            builder.fptrunc(value, ir.VectorType(ir.HalfType(), LANES)), ir.VectorType(MEMORY[name], LANES)
+        )
     if name == "bfloat16":
         return _bfloat16_bits(builder, value)
     return value
@@ -156,7 +160,9 @@ def _bfloat16_bits(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     rounded = builder.add(bits, builder.add(odd, _vector_constant(I32, 0x7FFF)))
     quiet = builder.or_(bits, _vector_constant(I32, 0x400000))
     chosen = builder.select(builder.fcmp_unordered("uno", value, value), quiet, rounded)
-    return builder.trunc(builder.lshr(chosen, _vector_constant(I32, 16)), ir.VectorType(MEMORY["bfloat16"], LANES))
+    return builder.trunc(
+        builder.lshr(chosen, _vector_constant(I32, 16)), ir.VectorType(MEMORY["bfloat16"], LANES)
+    )
 
 
 def _pointer(builder: ir.IRBuilder, name: str, base: ir.Value, offset: ir.Value) -> ir.Value:
@@ -178,9 +184,14 @@ def _memory_functions(name: str) -> None:
     pointers = ir.VectorType(kind.as_pointer(), LANES)
 
     def gather(builder: ir.IRBuilder, base: Any, offsets: Any, active: Any) -> Any:
-        address = builder.gep(_splat(builder, builder.inttoptr(base, kind.as_pointer())), [offsets], source_etype=kind)
+        address = builder.gep(
+            _splat(builder, builder.inttoptr(base, kind.as_pointer())), [offsets], source_etype=kind
+        )
         function = declare(
-            builder, f"llvm.masked.gather.{_suffix(kind)}.v{LANES}p0", vector, [pointers, I32, ir.VectorType(I1, LANES), vector]
+            builder,
+            f"llvm.masked.gather.{_suffix(kind)}.v{LANES}p0",
+            vector,
+            [pointers, I32, ir.VectorType(I1, LANES), vector],
         )
         return to_register(builder, name, builder.call(function, [address, alignment, active, zero]))
 
@@ -242,7 +253,9 @@ def _memory_functions(name: str) -> None:
     def scatter_at(typing: Any, base: Any, offsets: Any, value: Any, active: Any) -> Any:
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
             base, offsets, value, active = args
-            address = builder.gep(_splat(builder, builder.inttoptr(base, kind.as_pointer())), [offsets], source_etype=kind)
+            address = builder.gep(
+                _splat(builder, builder.inttoptr(base, kind.as_pointer())), [offsets], source_etype=kind
+            )
             function = declare(
                 builder,
                 f"llvm.masked.scatter.{_suffix(kind)}.v{LANES}p0",
@@ -261,7 +274,7 @@ def _memory_functions(name: str) -> None:
         _export(f"{verb}_{name}", function)
 
 
-# Numbers ----------------------------------------------------------------------------------------------------------
+# Numbers
 
 
 def _conversion(source: DType, target: DType) -> Callable[[ir.IRBuilder, ir.Value], ir.Value]:

@@ -1,11 +1,11 @@
 """A loop spec as Numba source on explicit vectors.
 
-Pure text: this module imports neither Numba nor LLVM, so a cached kernel is found without them. The result is a
-function `kernel(table, start, stop, part, scratch)`: rows [start, stop) of the loop, as part number `part`.
+Pure text: this module imports neither Numba nor LLVM, so a cached kernel is found without them. The result is
+a function `kernel(table, start, stop, part, scratch)`: rows [start, stop) of the loop, as part number `part`.
 
-Values are computed where their level says: once (KERNEL), once a row (ROW), in loops over the inner axes (ELEMENT).
-What depends on a reduction waits for the next loop over the same row; cheap values are computed again there, expensive
-ones are kept in `scratch`, which is private to the thread.
+Values are computed where their level says: once (KERNEL), once a row (ROW), in loops over the inner axes
+(ELEMENT). What depends on a reduction waits for the next loop over the same row; cheap values are computed
+again there, expensive ones are kept in `scratch`, which is private to the thread.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from kernels.spec import (
     Call,
     Load,
     LoopSpec,
+    Named,
     Reduce,
     Step,
     Store,
@@ -39,7 +40,8 @@ def render(spec: LoopSpec, lanes: int) -> str:
     body = _Loop(spec, lanes).source()
     words = sorted(set(re.findall(r"\b([a-z_0-9]+)\(", body)) - {"range", "kernel"})
     text = "\n".join(f"#   {line}" for line in str(replace(spec, name="kernel")).splitlines())
-    return f"from math import inf, nan\n\nfrom kernels.cpu.vocabulary import {', '.join(words)}\n\n{text}\n\n\n{body}"
+    imports = f"from math import inf, nan\n\nfrom kernels.cpu.vocabulary import {', '.join(words)}"
+    return f"{imports}\n\n{text}\n\n\n{body}"
 
 
 def scratch_bytes(spec: LoopSpec, extents: Sequence[int], lanes: int) -> int:
@@ -62,8 +64,8 @@ class _Loop(Steps):
         self.spilled: dict[str, None] = {}
         effects = [s for s in spec.steps if self.level_of_effect(s) == ELEMENT]
         self.phases = 1 + max([self.effect_phase(s) for s in effects], default=-1)
-        # What later loops need of earlier ones decides what is spilled and how late an operand is still read; a store
-        # that waits for such a read is itself a later need, hence the repetition.
+        # What later loops need of earlier ones decides what is spilled and how late an operand is still read;
+        # a store that waits for such a read is itself a later need, hence the repetition.
         before: object = None
         while before != (self.last_load, self.spilled):
             before = (dict(self.last_load), dict(self.spilled))
@@ -72,7 +74,7 @@ class _Loop(Steps):
                     if isinstance(step, Load):
                         self.last_load[step.operand] = phase
 
-    # Which steps go where ------------------------------------------------------------------------------------------
+    # Which steps go where
 
     def level(self, name: str) -> int:
         return self.spec.levels[name]
@@ -90,7 +92,9 @@ class _Loop(Steps):
         return -1
 
     def effect_phase(self, step: Step) -> int:
-        """The loop over the row in which a Store or Reduce runs; a store waits for the last load of its operand."""
+        """The loop over the row in which a Store or Reduce runs; a store waits for the last load of its
+        operand.
+        """
         match step:
             case Reduce(value=value):
                 return self.phase[value]
@@ -103,11 +107,15 @@ class _Loop(Steps):
         return [
             s
             for s in self.spec.steps
-            if isinstance(s, Reduce | Store) and self.level_of_effect(s) == level and self.effect_phase(s) == phase
+            if isinstance(s, Reduce | Store)
+            and self.level_of_effect(s) == level
+            and self.effect_phase(s) == phase
         ]
 
-    def needed(self, phase: int) -> list[Step]:
-        """Element steps of one loop, in order: everything its effects need, earlier results kept in scratch aside."""
+    def needed(self, phase: int) -> list[Named]:
+        """Element steps of one loop, in order: everything its effects need, earlier results kept in scratch
+        aside.
+        """
         wanted: set[str] = set()
         stack = [x for s in self.effects(ELEMENT, phase) for x in _operands(s)]
         while stack:
@@ -122,7 +130,7 @@ class _Loop(Steps):
             stack += _operands(step)
         return [s for s in self.spec.steps if not isinstance(s, Store) and s.out in wanted]
 
-    # Text ----------------------------------------------------------------------------------------------------------
+    # Text
 
     def source(self) -> str:
         out, spec = self.out, self.spec
@@ -182,12 +190,16 @@ class _Loop(Steps):
             self.out.line(f"i0 = {rest}")
 
     def row(self) -> None:
-        """Everything of one row (or of one vector of rows): row steps, then a loop and more row steps per phase."""
+        """Everything of one row (or of one vector of rows): row steps, then a loop and more row steps per
+        phase.
+        """
         for phase in range(self.phases + 1):
             row_steps = [
                 s
                 for s in self.spec.steps
-                if not isinstance(s, Store | Reduce) and self.level(s.out) == ROW and self.phase[s.out] == phase
+                if not isinstance(s, Store | Reduce)
+                and self.level(s.out) == ROW
+                and self.phase[s.out] == phase
             ]
             if phase:
                 self.finish_inner(phase - 1)
@@ -203,7 +215,11 @@ class _Loop(Steps):
         spec, out = self.spec, self.out
         vector = spec.axes - 1 if spec.vector == "inner" else -1
         for axis in range(spec.rows, spec.axes):
-            out.open(f"for j in range(0, n{axis}, {self.lanes}):" if axis == vector else f"for c{axis} in range(n{axis}):")
+            out.open(
+                f"for j in range(0, n{axis}, {self.lanes}):"
+                if axis == vector
+                else f"for c{axis} in range(n{axis}):"
+            )
         if spec.vector == "inner":
             out.line(f"active = mask(n{vector} - j)")
         effects = self.effects(ELEMENT, phase)
@@ -225,7 +241,10 @@ class _Loop(Steps):
         spec, place = self.spec, ""
         for axis in range(spec.rows, spec.axes):
             if spec.vector == "inner" and axis == spec.axes - 1:
-                size, index = f"quotient(n{axis} + {self.lanes - 1}, {self.lanes})", f"quotient(j, {self.lanes})"
+                size, index = (
+                    f"quotient(n{axis} + {self.lanes - 1}, {self.lanes})",
+                    f"quotient(j, {self.lanes})",
+                )
             else:
                 size, index = f"n{axis}", f"c{axis}"
             place = f"({place}) * {size} + {index}" if place else index
@@ -243,12 +262,14 @@ class _Loop(Steps):
                 if outer and self.level(step.value) == ELEMENT:
                     place = f"p{step.operand}, {self.part_base(step.operand)} + j"
                     old = f"load_{dtype.name}({place}, active)"
-                    self.out.line(f"store_{dtype.name}({place}, {COMBINE[combine]}({old}, {step.value}), active)")
+                    self.out.line(
+                        f"store_{dtype.name}({place}, {COMBINE[combine]}({old}, {step.value}), active)"
+                    )
                     return
                 chosen = f"where(active, {value}, identity_{out})" if lanes_combine else value
                 self.out.line(f"total_{out} = {COMBINE[combine]}(total_{out}, {chosen})")
 
-    # Reductions ----------------------------------------------------------------------------------------------------
+    # Reductions
 
     def wide(self, value: str, combine: str, dtype: DType) -> str:
         """Sums of floats run in float64: a million float32 terms stay within one part in a million."""
@@ -287,13 +308,18 @@ class _Loop(Steps):
         return [s for s in self.spec.steps if isinstance(s, Reduce) and s.outer]
 
     def start_outer(self) -> None:
-        """Begin the reductions over the rows: registers for row values, this part's slice of memory for elements."""
+        """Begin the reductions over the rows: registers for row values, this part's slice of memory for
+        elements.
+        """
         for step in self.outer_reductions():
             if self.level(step.value) != ELEMENT:
                 self.start(step)
                 continue
             out, spec, name = self.out, self.spec, step.dtype.name
-            out.line(f"identity_{step.out} = constant_{step.dtype.arithmetic.name}({identity(step.combine, step.dtype)!r})")
+            out.line(
+                f"identity_{step.out} = constant_{step.dtype.arithmetic.name}"
+                f"({identity(step.combine, step.dtype)!r})"
+            )
             for axis in range(spec.rows, spec.axes - 1):
                 out.open(f"for c{axis} in range(n{axis}):")
             with out.block(f"for j in range(0, n{spec.axes - 1}, {self.lanes}):"):
@@ -304,7 +330,8 @@ class _Loop(Steps):
     def finish_outer(self) -> None:
         for step in self.outer_reductions():
             if self.level(step.value) != ELEMENT:
-                self.out.line(f"store_one_{step.dtype.name}(p{step.operand}, part * s{step.operand}_i, {self.total(step)})")
+                place = f"p{step.operand}, part * s{step.operand}_i"
+                self.out.line(f"store_one_{step.dtype.name}({place}, {self.total(step)})")
 
     def part_base(self, operand: int) -> str:
         base = self.base(operand)

@@ -116,7 +116,7 @@ class _Matmul:
                 return step if target.dtype is self.spec.dtype and target.strides[-1] == 1 else None
         return None
 
-    # Pieces of text -----------------------------------------------------------------------------------------
+    # Pieces of text
 
     def stride(self, operand: int, axis: int) -> str:
         """The stride of A or B along `axis` counted from its end (-2 or -1)."""
@@ -136,7 +136,7 @@ class _Matmul:
         text = self.steps.load(1, None)
         return text if source is target else f"cast_{source.name}_{target.name}({text})"
 
-    # The module ---------------------------------------------------------------------------------------------
+    # The module
 
     def module(self) -> str:
         spec = self.spec

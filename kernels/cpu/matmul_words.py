@@ -1,4 +1,4 @@
-"""Intrinsics of matrix products: a register block, dot products for few rows, a panel copied transposed.
+"""Words of matrix products: a register block, dot products for few rows, a panel copied transposed.
 
 Each is made for one block shape, layout and set of dtypes, when a kernel is built; knows nothing of specs.
 Addresses are int64; strides and offsets count elements.
@@ -18,7 +18,7 @@ from kernels.cpu.words import word
 
 
 def multiply(rows: int, vectors: int, dtype: str, left: str, contiguous: bool, packed: bool) -> Any:
-    """Intrinsic for a block of `rows` by `vectors` vectors of A @ B, summed in registers in the order of k.
+    """Word for a block of `rows` by `vectors` vectors of A @ B, summed in registers in the order of k.
 
     A, stored as `left`, is read by scalars: rows past `last` as row `last`; `contiguous` says that its k
     stride is 1. B is a packed panel, or (not `packed`) lines of memory of which `columns` elements may be
@@ -40,7 +40,7 @@ def multiply(rows: int, vectors: int, dtype: str, left: str, contiguous: bool, p
         masks = [None if packed else _lane_mask(builder, count) for count in left_over]
         cells = [(i, j) for i in range(rows) for j in range(vectors)]
         zero = ir.Constant(vector, [0.0] * width)
-        with _counted(builder, k, {cell: zero for cell in cells}) as (index, total):
+        with _counted(builder, k, dict.fromkeys(cells, zero)) as (index, total):
             at = index if contiguous else builder.mul(index, step)
             line = builder.gep(b, [builder.mul(index, _int(vectors * width) if packed else b_step)])
             right = [_read(builder, line, _int(j * width), vector, masks[j]) for j in range(vectors)]
@@ -68,7 +68,7 @@ def multiply(rows: int, vectors: int, dtype: str, left: str, contiguous: bool, p
 
 
 def transpose_panel(vectors: int, dtype: str, right: str) -> Any:
-    """Intrinsic to pack a panel of a B whose k stride is 1: squares of lanes are transposed in registers.
+    """Word to pack a panel of a B whose k stride is 1: squares of lanes are transposed in registers.
 
     `packed` gets k, rounded up to whole vectors, lines of the panel; columns past `columns` repeat the last
     one.
@@ -113,7 +113,7 @@ def transpose_panel(vectors: int, dtype: str, right: str) -> Any:
 
 
 def dot_panel(rows: int, vectors: int, dtype: str, left: str, right: str) -> Any:
-    """Intrinsic for a block of few rows, A and B both with a k stride of 1: dot products along the lanes.
+    """Word for a block of few rows, A and B both with a k stride of 1: dot products along the lanes.
 
     Nothing is packed: the lanes' sums of a square of columns are transposed and added. Arguments are
     `multiply`'s.

@@ -1,6 +1,8 @@
-"""The worker threads that share parallel launches: one pool a process, started at first use, new after a fork.
+"""The worker threads that share parallel launches: one pool a process, started at first use, new after a
+fork.
 
-Threads are Python threads inside one native call, which holds no lock of the interpreter's. Knows no programs.
+Threads are Python threads inside one native call, which holds no lock of the interpreter's. Knows no
+programs.
 """
 
 from __future__ import annotations
@@ -65,13 +67,15 @@ def _start(workers: int) -> np.ndarray:
     work = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(machine.address)
     names = ("pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait", "pthread_cond_broadcast")
     for i, name in enumerate(names):
-        pool[_FUNCTIONS + i] = ctypes.cast(getattr(_process, name), ctypes.c_void_p).value
+        pool[_FUNCTIONS + i] = ctypes.cast(getattr(_process, name), ctypes.c_void_p).value or 0
     _process.pthread_mutex_init(_at(pool, _MUTEX), None)
     _process.pthread_cond_init(_at(pool, _CONDITION), None)
     pool[_SPINS] = _SPIN_LIMIT
     for number in range(1, workers + 1):
         # The thread holds the array, so that its memory outlives the pool's last user.
-        threading.Thread(target=_work, args=(work, pool, number), name=f"tracefuse-{number}", daemon=True).start()
+        threading.Thread(
+            target=_work, args=(work, pool, number), name=f"tracefuse-{number}", daemon=True
+        ).start()
     return pool
 
 

@@ -20,12 +20,13 @@ from kernels.cpu.target import lanes
 from kernels.errors import BuildError
 from kernels.spec import EXPENSIVE, Call, LoopSpec, MatmulSpec
 
-# Nanoseconds of one element on one core of the reference machine: per memory operand, per call, per expensive call.
+# Nanoseconds of one element on one core of the reference machine: per memory operand, per call, per expensive
+# call.
 _OPERAND, _CALL, _EXPENSIVE = 0.05, 0.02, 0.4
 # Multiply-adds per nanosecond of one core.
 _PRODUCT = 50.0
-# A task is about this long, and a launch shorter than two of them is not shared: handing out a launch costs 0.1 to 0.3 us
-# while the workers look for work, as they do between two steps of a training loop.
+# A task is about this long, and a launch shorter than two of them is not shared: handing out a launch costs
+# 0.1 to 0.3 us while the workers look for work, as they do between two steps of a training loop.
 _TASK = 1500.0
 # Where the native runner finds the address of an ndarray's data (kernels/cpu/native.py).
 DATA_FIELD = 16
@@ -35,7 +36,8 @@ _MOST_TASKS = 64
 
 @dataclass(frozen=True)
 class Work:
-    """One kernel of a program: its spec and sizes, strides per operand and axis, and the exact number of row parts.
+    """One kernel of a program: its spec and sizes, strides per operand and axis, and the exact number of row
+    parts.
 
     `parts` 0 lets the rows be cut anywhere; `serial` keeps them one task.
     """
@@ -63,7 +65,11 @@ class Work:
     @property
     def step(self) -> int:
         """Rows that stay together: a vector of them, where the rows are the lanes."""
-        return 64 if isinstance(self.spec, LoopSpec) and self.spec.vector == "rows" and self.spec.rows == 1 else 1
+        return (
+            64
+            if isinstance(self.spec, LoopSpec) and self.spec.vector == "rows" and self.spec.rows == 1
+            else 1
+        )
 
     @property
     def nanoseconds(self) -> float:
@@ -85,16 +91,16 @@ class Work:
         # A reduction of no rows still writes its identity.
         return [(s, min(s + size, rows)) for s in starts] or ([(0, 0)] if self.parts else [])
 
+    def part_count(self, wanted: int) -> int:
+        """How many parts the rows fall into when cut near `wanted` times."""
+        rows = max(self.rows, 1)
+        size = -(-rows // max(wanted, 1))
+        return -(-rows // (-(-size // self.step) * self.step))
+
     def scratch_bytes(self) -> int:
         """Private memory one thread needs."""
         render = matmul if isinstance(self.spec, MatmulSpec) else loop
         return render.scratch_bytes(self.spec, self.extents, lanes())  # type: ignore[arg-type]
-
-
-def part_count(rows: int, wanted: int, step: int) -> int:
-    """How many parts `rows` fall into when cut near `wanted` times at multiples of `step`."""
-    size = -(-max(rows, 1) // max(wanted, 1))
-    return -(-max(rows, 1) // (-(-size // step) * step))
 
 
 @cache
@@ -114,18 +120,23 @@ def native_run() -> tuple[Any, int]:
     machine = engine.load(engine.Request("native", pool.source(), "run"))
     probe = np.zeros(1)
     if ctypes.c_int64.from_address(id(probe) + DATA_FIELD).value != probe.ctypes.data:
-        raise BuildError(f"NumPy {np.__version__} keeps an array's address elsewhere than {DATA_FIELD} bytes into it")
+        raise BuildError(
+            f"NumPy {np.__version__} keeps an array's address elsewhere than {DATA_FIELD} bytes into it"
+        )
     return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(machine.address), machine.address
 
 
 class Program:
     """Work in launches, ready to run; the caller fills in pointers.
 
-    `table` holds every kernel's table end to end; `pointer_slot(work, operand)` is where an operand's address goes.
-    A launch of `levels` is shared among threads when that pays. `checked` are (level, address of a flag byte).
+    `table` holds every kernel's table end to end; `pointer_slot(work, operand)` is where an operand's address
+    goes. A launch of `levels` is shared among threads when that pays. `checked` are (level, address of a flag
+    byte).
     """
 
-    def __init__(self, works: Sequence[Work], levels: Sequence[int], checks: Sequence[tuple[int, int]] = ()) -> None:
+    def __init__(
+        self, works: Sequence[Work], levels: Sequence[int], checks: Sequence[tuple[int, int]] = ()
+    ) -> None:
         self.works = tuple(works)
         self.machines = build([w.spec for w in works])
         sizes = [w.spec.table_size for w in works]
@@ -149,7 +160,17 @@ class Program:
         self.launches = np.array(launches or [(0,) * 4], np.int64)
         self.parallel = any(row[2] for row in launches)
         self.scratch_bytes = -(-max((w.scratch_bytes() for w in works), default=0) // 64) * 64 + 64
-        head = (len(launches), self.launches.ctypes.data, self.tasks.ctypes.data, 0, self.scratch_bytes, 0, 0, 0, 0)
+        head = (
+            len(launches),
+            self.launches.ctypes.data,
+            self.tasks.ctypes.data,
+            0,
+            self.scratch_bytes,
+            0,
+            0,
+            0,
+            0,
+        )
         self.head = np.array(head, np.int64)
         self.address = self.head.ctypes.data
         self.threads = 0
@@ -169,9 +190,11 @@ class Program:
             self.table[start + slot] = stride
 
     def connect(self, patches: np.ndarray, objects: np.ndarray) -> None:
-        """Fill table slots at every run: a row of `patches` is (slot, number of an array in `objects`, byte offset).
+        """Fill table slots at every run: a row of `patches` is (slot, number of an array in `objects`, byte
+        offset).
 
-        `objects` holds addresses of ndarray objects (`id`), so that the caller need not ask each for its data.
+        `objects` holds addresses of ndarray objects (`id`), so that the caller need not ask each for its
+        data.
         """
         self.connected = patches, objects
         self.head[5:] = (patches.ctypes.data, len(patches), objects.ctypes.data, self.table.ctypes.data)

@@ -18,7 +18,9 @@ def features() -> frozenset[str]:
 
 @cache
 def lanes() -> int:
-    """Elements in one vector of a generated kernel, whatever their type: LLVM splits what is wider than a register."""
+    """Elements in one vector of a generated kernel, whatever their type: LLVM splits what is wider than a
+    register.
+    """
     return 16 if "avx512f" in features() else 8
 
 

@@ -1,6 +1,6 @@
 """The scalar vocabulary as words on explicit vectors, and combinations across lanes.
 
-Floating functions come from `vector_math`; integers and bits are here. One `Word` each, typed by its operands.
+Floating functions come from `vector_math`; integers and bits are here. Words are typed by their operands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORDS: dict[str, Any] = {}
 
 
 def _word(name: str, arity: int, emit: Emit, result: str | None = None) -> None:
-    """Export intrinsic `name`; `emit(builder, dtype, *vectors)`; `result` names the dtype when not the operands'."""
+    """Export word `name`; `emit(builder, dtype, *vectors)`; `result` names the dtype when not the operands'."""
 
     def generate(signature: Any) -> Any:
         dtype = dtypes.named(signature.args[-1].dtype)
@@ -80,7 +80,9 @@ def _extreme(operator: str) -> Emit:
 
 
 def _truncated(b: ir.IRBuilder, dtype: dtypes.DType, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """C's quotient and remainder. A divisor of 0 (checked before) or of -1 (min // -1 traps) is replaced by 1."""
+    """C's quotient and remainder. A divisor of 0 (checked before) or of -1 (min // -1 traps) is replaced by
+    1.
+    """
     if not dtype.is_signed:
         y = b.select(b.icmp_unsigned("==", y, _constant(y, 0)), _constant(y, 1), y)
         return b.udiv(x, y), b.urem(x, y)
@@ -105,7 +107,11 @@ def _integer_floor_div(b: ir.IRBuilder, dtype: dtypes.DType, x: ir.Value, y: ir.
 
 def _integer_remainder(b: ir.IRBuilder, dtype: dtypes.DType, x: ir.Value, y: ir.Value) -> ir.Value:
     remainder = _truncated(b, dtype, x, y)[1]
-    return b.select(_signs_differ(b, remainder, y), b.add(remainder, y), remainder) if dtype.is_signed else remainder
+    return (
+        b.select(_signs_differ(b, remainder, y), b.add(remainder, y), remainder)
+        if dtype.is_signed
+        else remainder
+    )
 
 
 def _integer_pow(b: ir.IRBuilder, dtype: dtypes.DType, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -129,7 +135,9 @@ def _shift(left: bool) -> Emit:
     return emit
 
 
-def _random_bits(b: ir.IRBuilder, dtype: dtypes.DType, seed: ir.Value, offset: ir.Value, i: ir.Value) -> ir.Value:
+def _random_bits(
+    b: ir.IRBuilder, dtype: dtypes.DType, seed: ir.Value, offset: ir.Value, i: ir.Value
+) -> ir.Value:
     """Philox4x32-10 as in kernels/philox.py, on 64-bit lanes that hold 32-bit words."""
     low, half = _constant(i, 0xFFFFFFFF), _constant(i, 32)
 
@@ -154,9 +162,17 @@ def _random_bits(b: ir.IRBuilder, dtype: dtypes.DType, seed: ir.Value, offset: i
 
 
 for _name, _float, _int in (
-    ("add", lambda b, x, y: b.fadd(x, y), lambda b, d, x, y: b.or_(x, y) if d is dtypes.bool_ else b.add(x, y)),
+    (
+        "add",
+        lambda b, x, y: b.fadd(x, y),
+        lambda b, d, x, y: b.or_(x, y) if d is dtypes.bool_ else b.add(x, y),
+    ),
     ("sub", lambda b, x, y: b.fsub(x, y), lambda b, d, x, y: b.sub(x, y)),
-    ("mul", lambda b, x, y: b.fmul(x, y), lambda b, d, x, y: b.and_(x, y) if d is dtypes.bool_ else b.mul(x, y)),
+    (
+        "mul",
+        lambda b, x, y: b.fmul(x, y),
+        lambda b, d, x, y: b.and_(x, y) if d is dtypes.bool_ else b.mul(x, y),
+    ),
     ("floor_div", vector_math.FUNCTIONS["floor_div"], _integer_floor_div),
     ("remainder", vector_math.FUNCTIONS["remainder"], _integer_remainder),
     ("fmod", vector_math.FUNCTIONS["fmod"], lambda b, d, x, y: _truncated(b, d, x, y)[1]),
@@ -209,7 +225,9 @@ for _name in COMBINE:
 
 
 def _scatter_add(name: str) -> None:
-    """`scatter_add_float32(base, offsets, value, active)`: lane after lane, so that equal offsets add up in order."""
+    """`scatter_add_float32(base, offsets, value, active)`: lane after lane, so that equal offsets add up in
+    order.
+    """
     kind = LLVM[name]
 
     @word

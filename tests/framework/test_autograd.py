@@ -377,3 +377,35 @@ def test_a_wrong_gradient_would_be_caught() -> None:
     (g,) = fw.autograd.grad(Bad.apply(x), x)
     numeric = finite_difference(lambda t: Bad.apply(t), [np.ones(1)], 0, np.ones(1))
     assert g.item() != pytest.approx(numeric, rel=1e-6)
+
+
+def test_what_a_custom_backward_returns_is_not_taken_over() -> None:
+    held = fw.tensor([5.0])
+
+    class Constant(fw.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: fw.Tensor) -> fw.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: fw.Tensor) -> fw.Tensor:
+            return held
+
+    x = fw.ones(1, requires_grad=True)
+    for _ in range(2):
+        Constant.apply(x).backward()
+    assert x.grad.tolist() == [10.0] and held.tolist() == [5.0]
+    (Constant.apply(x) + Constant.apply(x)).backward()
+    assert held.tolist() == [5.0]
+
+
+def test_gradients_of_large_tensors() -> None:
+    # Above the size from which results are in reused memory.
+    x = fw.ones(1 << 21, requires_grad=True)
+    y = x * 3
+    ((y * y).sum() + y.sum()).backward()
+    first = x.grad
+    assert first is not None and (first == 21).all()
+    x.grad = None
+    ((x * 2) * (x * 2)).sum().backward()
+    assert (first == 21).all() and (x.grad == 8).all()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-import io
-import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,46 +54,3 @@ def test_dlpack_shares() -> None:
 def test_unknown_dtypes_are_named() -> None:
     with pytest.raises(TypeError, match="complex"):
         fw.from_numpy(np.zeros(1, np.complex64))
-
-
-def test_files_round_trip(tmp_path: Path) -> None:
-    base = fw.arange(6.0).view(2, 3)
-    state = collections.OrderedDict(
-        base=base,
-        row=base[1],
-        turned=base.t(),
-        half=fw.ones(2, dtype=fw.bfloat16),
-        flag=fw.tensor(True),
-        empty=fw.zeros(0, 2),
-        leaf=fw.ones(1, requires_grad=True),
-        plain=[1, (2.5, None), {"k": "v"}, fw.float16],
-    )
-    fw.save(state, tmp_path / "file.pt")
-    back = fw.load(tmp_path / "file.pt")
-    assert isinstance(back, collections.OrderedDict) and back["plain"] == state["plain"]
-    for key in ("base", "row", "turned", "half", "flag", "empty", "leaf"):
-        assert back[key].equal(state[key]) and back[key].dtype is state[key].dtype
-    assert back["leaf"].requires_grad and back["turned"].stride() == base.t().stride()
-    back["row"].zero_()
-    assert back["base"][1].tolist() == [0, 0, 0] and back["turned"][0, 1].item() == 0
-
-
-class Custom:
-    pass
-
-
-def test_load_builds_only_what_is_safe() -> None:
-    stream = io.BytesIO()
-    fw.save({"x": Custom()}, stream)
-    stream.seek(0)
-    with pytest.raises(pickle.UnpicklingError, match="Custom"):
-        fw.load(stream)
-    stream.seek(0)
-    assert isinstance(fw.load(stream, weights_only=False)["x"], Custom)
-
-
-def test_other_files_are_refused() -> None:
-    with pytest.raises(pickle.UnpicklingError, match="zip"):
-        fw.load(io.BytesIO(b"not a zip"))
-    with pytest.raises(RuntimeError, match="detach"):
-        fw.save(fw.ones(1, requires_grad=True) * 2, io.BytesIO())

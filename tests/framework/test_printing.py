@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 import framework as fw
+from compiler.errors import TraceError
+from framework.capture.tracer import Tracer
+from framework.state import ambient
 
 nan, inf = float("nan"), float("inf")
 
@@ -70,3 +73,18 @@ def test_extremum_prints_its_fields() -> None:
     assert (
         repr(fw.tensor([1, 2]).max(0)) == "framework.return_types.max(\nvalues=tensor(2),\nindices=tensor(1))"
     )
+
+
+def test_a_tensor_of_a_finished_capture_prints_and_says_why_it_has_no_value() -> None:
+    tracer = Tracer()
+    ambient.tracer = tracer
+    try:
+        x = fw.ones(64, 10) * 2
+        total = x.sum()
+    finally:
+        ambient.tracer = None
+    assert repr(x) == "tensor(<float32[64, 10] of a finished capture>)"
+    assert f"{total}" == "tensor(<float32[] of a finished capture>)"
+    for use in (lambda: x + 1, lambda: x.shape, lambda: x.numpy(), lambda: fw.ones(1) * total):
+        with pytest.raises(TraceError, match="return it from the compiled function"):
+            use()

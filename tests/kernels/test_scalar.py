@@ -7,10 +7,11 @@ import inspect
 import numpy as np
 import pytest
 
-from kernels import dtypes
-from kernels.scalar import NumpyScalars, Scalars
+from kernels import dtypes, memory
+from kernels.scalar import NumpyScalars, PooledScalars, Scalars
 
 K = NumpyScalars()
+BINARY = frozenset("add sub mul div fmod maximum minimum pow eq ne lt le gt ge".split())
 
 
 def test_every_word_has_a_meaning() -> None:
@@ -45,3 +46,27 @@ def test_extrema_keep_nan() -> None:
 
 def test_cast_truncates() -> None:
     np.testing.assert_array_equal(K.cast(np.array([-1.9, 1.9]), dtypes.int32), [-1, 1])
+
+
+def test_large_operands_give_the_same_bits() -> None:
+    pooled = PooledScalars()
+    x = np.linspace(0.1, 3, 6, dtype=np.float32).reshape(2, 3)
+    y = x[:, :1].copy()
+    for word in vars(PooledScalars):
+        if word.startswith("_"):
+            continue
+        operands = (x, y) if word in BINARY else (x,)
+        expected, found = getattr(K, word)(*operands), getattr(pooled, word)(*operands)
+        assert found.dtype == expected.dtype and found.flags.c_contiguous, word
+        np.testing.assert_array_equal(found, expected, err_msg=word)
+        if word in BINARY:
+            np.testing.assert_array_equal(getattr(pooled, word)(2, x), getattr(K, word)(2, x), err_msg=word)
+
+
+def test_large_results_reuse_memory() -> None:
+    pooled, x = PooledScalars(), np.ones(memory.LARGE // 4, np.float32)
+    first = pooled.add(x, x)
+    where = first.ctypes.data
+    del first
+    second = pooled.mul(x, 3)
+    assert second.ctypes.data == where and (second == 3).all()

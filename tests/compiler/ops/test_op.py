@@ -9,7 +9,7 @@ import pytest
 
 from compiler import ops
 from compiler.ir import Apply, Const, Input
-from compiler.ops.op import Elementwise, typed_number
+from compiler.ops.op import Elementwise, run_quietly, typed_number
 from compiler.types import TensorType
 from kernels import dtypes
 
@@ -65,3 +65,22 @@ def test_units_change_nothing() -> None:
             out = op(y, op.unit)
             np.testing.assert_array_equal(out, y, err_msg=op.name)
             np.testing.assert_array_equal(np.signbit(out), np.signbit(y), err_msg=op.name)
+
+
+def test_numbers_become_arrays_of_their_own_sign_and_type() -> None:
+    assert np.signbit(typed_number(-0.0, dtypes.float32)) and not np.signbit(typed_number(0.0, dtypes.float32))
+    assert typed_number(True, dtypes.float32).dtype == np.float32
+    assert typed_number(300, dtypes.uint8) == 44 and typed_number(-1, dtypes.uint8) == 255
+    with pytest.raises(ValueError, match="read-only"):
+        typed_number(7.0, dtypes.float32)[...] = 1
+
+
+def test_quiet_code_may_compute_again() -> None:
+    def inner() -> np.ndarray:
+        return run_quietly(np.log, np.zeros(1))
+
+    with np.errstate(all="raise"):
+        assert run_quietly(inner)[0] == -np.inf
+        assert ops.log(np.zeros(1))[0] == -np.inf
+        with pytest.raises(FloatingPointError):
+            np.log(np.zeros(1))

@@ -269,3 +269,19 @@ def test_parameter() -> None:
     assert not nn.Parameter(fw.ones(2), requires_grad=False).requires_grad
     with pytest.raises(TypeError, match="needs a Tensor"):
         nn.Parameter([1.0])  # type: ignore[arg-type]
+
+
+def doubled(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+    return output * 2
+
+
+def shifted(module: nn.Module, args: tuple[Any, ...]) -> Any:
+    return args[0] + 1
+
+
+def test_pickle_keeps_forward_hooks() -> None:
+    m = nn.Linear(2, 2)
+    m.register_forward_hook(doubled)
+    m.register_forward_pre_hook(shifted)
+    x = fw.ones(1, 2)
+    assert pickle.loads(pickle.dumps(m))(x).equal(m(x))

@@ -9,7 +9,9 @@ import pytest
 
 import framework as fw
 from framework import nn
+from framework.capture.tracer import Tracer
 from framework.nn import utils
+from framework.state import ambient
 
 
 def with_gradients() -> list[nn.Parameter]:
@@ -58,3 +60,12 @@ def test_vector_round_trip() -> None:
     assert m.weight.shape == (3, 2) and float(m.bias.detach().sum()) == 6.0 and m.weight.is_leaf
     with pytest.raises(RuntimeError, match="8 elements, the parameters 9"):
         utils.vector_to_parameters(fw.ones(8), m.parameters())
+
+
+def test_dropping_gradients_reads_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = nn.Parameter(fw.ones(2))
+    p.grad = fw.ones(2)
+    tracer = Tracer()
+    monkeypatch.setattr(ambient, "tracer", tracer)
+    utils.clear_gradients([p], set_to_none=True)
+    assert tracer.gradients_read == {} and p.grad is None

@@ -278,3 +278,15 @@ def test_custom_optimizer_defines_its_step() -> None:
     assert step(Sign([p], 0.25), p, 7.0) == 0.75
     with pytest.raises(NotImplementedError, match="defines neither"):
         step(optim.Optimizer([p], {}), p, 1.0)
+
+
+@pytest.mark.parametrize("beta1", [0.0, 0.3])
+def test_a_small_first_beta_forgets_exactly(beta1: float) -> None:
+    # Counted from the far end, (g - m) + m is 0 for m = 1e8, g = 1.
+    p = nn.Parameter(fw.zeros(1))
+    optimizer = fw.optim.Adam([p], betas=(beta1, 0.9))
+    for g in (1e8, 1.0):
+        p.grad = fw.tensor([g])
+        optimizer.step()
+    expected = beta1 * (1 - beta1) * 1e8 + (1 - beta1) * 1.0
+    assert optimizer.state[p]["exp_avg"].item() == pytest.approx(expected, rel=1e-6)
