@@ -77,6 +77,11 @@ class Kernel:
     parts: int = 0
     serial: bool = False
 
+    @property
+    def indexed(self) -> bool:
+        """Whether it reads or adds at computed positions."""
+        return any(isinstance(s, Load | Store) and s.index is not None for s in self.spec.steps)
+
     def work(self) -> Work:
         """The kernel as the runner takes it: without buffers."""
         strides = tuple(p.strides for p in self.places)
@@ -341,7 +346,8 @@ class LoopLowering:
         return [replace(kernel, places=tuple(places), parts=parts), *finishers]
 
     def part_count(self, kernel: Kernel) -> int:
-        """Parts of a reduction over rows: by shape alone, so that any number of threads gives the same sums."""
+        """Parts of a reduction over rows: by shape alone, so that any number of threads gives the same sums.
+        """
         work = kernel.work()
         wanted = max(-(-work.rows // PART_ROWS) if self.vector == "inner" else 1, 1)
         return work.part_count(max(wanted, min(-(-math.prod(self.domain) // PART_ELEMENTS), 64)))

@@ -30,6 +30,7 @@ from compiler.ops.op import Movement
 from compiler.schedule import Group, is_free, schedule
 from compiler.types import contiguous_strides
 
+_INDEXED = frozenset((indexing.take, indexing.gather, indexing.take_add, indexing.scatter_add))
 # Arena places start on a cache line.
 ALIGNMENT = 64
 
@@ -359,6 +360,11 @@ class Planner:
         # Overwriting anything waits for every check, so that a program that stops has changed nothing.
         checks = {of_node[v] for v in self.request.checks if v in of_node}
         writers = {of_node[v] for v in targets}
+        # So does reading or adding at a computed position, which a bad index would take out of bounds; unless the
+        # check itself needs the result.
+        for g in groups:
+            if any(n.op in _INDEXED for n in g.nodes):
+                waits[g] |= {c for c in checks if c is not g and not _reaches(c, g, waits)}
         pending = list(groups)
         order: list[Group] = []
         done: set[Group] = set()
@@ -385,7 +391,7 @@ class Planner:
         levels: list[int] = []
         for kernel in self.kernels:
             reads, writes = accesses(kernel)
-            if writes & visible:
+            if writes & visible or kernel.indexed:
                 reads = {*reads, *checks}
             level = 0
             for b in reads:
@@ -400,7 +406,8 @@ class Planner:
         return levels
 
     def pack(self, levels: Sequence[int], outside: set[Buffer]) -> tuple[dict[Buffer, int], int]:
-        """Offsets in the arena: large buffers first, each at the lowest place that is free for all its life."""
+        """Offsets in the arena: large buffers first, each at the lowest place that is free for all its life.
+        """
         life: dict[Buffer, tuple[int, int]] = {}
         for kernel, level in zip(self.kernels, levels, strict=True):
             for b in set().union(*accesses(kernel)) - outside:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.ir import Graph
+from compiler.errors import LoweringError
+from compiler.ir import Const, Graph
 from compiler.lower import Buffer, Kernel
 from compiler.passes import PIPELINE
 from compiler.plan import Planner, Request
@@ -125,7 +126,12 @@ def optimise(request: Request) -> Request:
     returned = len(graph.outputs) - len(request.writes) - len(request.checks)
     written = graph.outputs[returned : returned + len(request.writes)]
     writes = tuple((number, value) for (number, _), value in zip(request.writes, written, strict=True))
-    return Request(graph, writes, graph.outputs[returned + len(writes) :], request.strides)
+    flags = graph.outputs[returned + len(writes) :]
+    if any(isinstance(flag, Const) and flag.data for flag in flags):
+        raise LoweringError("an operand that is known now is bad input: the eager op says why")
+    checks = tuple(flag for flag in flags if not isinstance(flag, Const))
+    graph = Graph(graph.inputs, (*graph.outputs[: returned + len(writes)], *checks))
+    return Request(graph, writes, checks, request.strides)
 
 
 def _written(kernel: Kernel) -> set[Buffer | None]:

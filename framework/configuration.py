@@ -22,7 +22,8 @@ def _version(library: str) -> str:
 
 
 def show_config() -> str:
-    """One line for each fact that decides how programs are compiled and run; print it or put it in a report."""
+    """One line for each fact that decides how programs are compiled and run; print it or put it in a
+    report."""
     facts = {
         "Python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         **{library: _version(library) for library in _LIBRARIES},

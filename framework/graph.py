@@ -219,7 +219,8 @@ def saved_entry(t: Any, level: int, is_output: bool = False) -> Saved | TypeOnly
 
 @cache
 def saved_levels(op: Op, wanted: tuple[bool, ...]) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """The inputs a gradient flows to, of those `wanted`, and what their rules read: (0 for the output or 1 + the
+    """The inputs a gradient flows to, of those `wanted`, and what their rules read: (0 for the output or 1 +
+    the
     input's number, TYPE_ONLY or VALUE).
 
     Read off the rules' code, so that an op saves, and protects from in-place changes, only what its backward

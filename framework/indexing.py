@@ -35,7 +35,8 @@ def getitem(input: Tensor, index: Any) -> Tensor:
 
 
 def _row(input: Tensor, index: int) -> Tensor:
-    """`input[index]` of a number, which programs that walk over rows use: half the time of the general way."""
+    """`input[index]` of a number, which programs that walk over rows use: half the time of the general
+    way."""
     size, *rest = shape_of(input)
     start, stop, step = _one(index, size, 0)
     starts, stops, steps = (start, *[0] * len(rest)), (stop, *rest), (step, *[1] * len(rest))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from framework.state import ambient
-from framework.tensor import Tensor, payload
+from framework.tensor import Tensor, concrete, payload
 from kernels import dtypes
 
 Array = np.ndarray[Any, Any]
@@ -194,8 +194,7 @@ def text(t: Tensor) -> str:
     prefix = "tensor(" if kind in ("Tensor", "Parameter") else f"{kind}("
     if _is_dead(t):
         return f"{prefix}<{t._traced} of a finished capture>)"
-    if not isinstance(payload(t), np.ndarray):
-        return f"{prefix}<traced>, dtype={t.dtype}, size={tuple(t.shape)})"
+    concrete(t)  # under capture there are no elements to show, and a text would be frozen
     suffixes = []
     if t.numel() == 0 and t.ndim != 1:
         suffixes.append(f"size={tuple(t.shape)}")

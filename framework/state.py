@@ -47,7 +47,8 @@ python_effects: set[CodeType] = set()
 
 
 def python_effect(function: F) -> F:
-    """Mark a function that changes Python state: a call under capture makes the whole function run eagerly."""
+    """Mark a function that changes Python state: a call under capture makes the whole function run
+    eagerly."""
     python_effects.add(function.__code__)
     return function
 

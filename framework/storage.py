@@ -11,7 +11,8 @@ import numpy as np
 
 
 class Clock:
-    """Counts the runs of a program for everything it writes at once; `left` when a storage went to another clock."""
+    """Counts the runs of a program for everything it writes at once; `left` when a storage went to another
+    clock."""
 
     __slots__ = ("left", "time")
 
@@ -24,7 +25,8 @@ _STOPPED = Clock()
 
 
 class Storage:
-    """Memory of a tensor and its views: the count of writes to it, its own and those of the program that updates it."""
+    """Memory of a tensor and its views: the count of writes to it, its own and those of the program that
+    updates it."""
 
     # Class attributes: running an __init__ would double the time to make one.
     writes: int = 0

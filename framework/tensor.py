@@ -68,19 +68,19 @@ class Tensor(Attached):
     def shape(self) -> Size:
         """Sizes of the dimensions."""
         data = self._data
-        return Size(payload(self).shape if data is None else data.shape)
+        return Size(type_of(self).shape if data is None else data.shape)
 
     @property
     def dtype(self) -> DType:
         """Element type."""
         data = self._data
-        return payload(self).dtype if data is None else _DTYPES[data.dtype]
+        return type_of(self).dtype if data is None else _DTYPES[data.dtype]
 
     @property
     def ndim(self) -> int:
         """Number of dimensions."""
         data = self._data
-        return payload(self).ndim if data is None else data.ndim
+        return len(type_of(self).shape) if data is None else data.ndim
 
     @property
     def device(self) -> device:
@@ -389,6 +389,11 @@ def payload(t: Tensor) -> Any:
     return refuse_dead(t) if t._data is None else t._data
 
 
+def type_of(t: Tensor) -> TensorType:
+    """Shape and dtype of a tensor without memory."""
+    return payload(t).type if t._traced is None else t._traced
+
+
 def refuse_dead(t: Tensor) -> NoReturn:
     """Raise the TraceError of a tensor whose capture is over: it never had a value."""
     raise TraceError(
@@ -498,9 +503,9 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
         assert made is not None and given is not None, "eager tensors have memory"
         base = made.base
         # Without elements there is no memory to share, but PyTorch counts versions together.
-        if not (base is given or (base is not None and base is given.base) or not made.size):
-            if not np.may_share_memory(made, given):
-                return
+        known = base is given or (base is not None and base is given.base) or not made.size
+        if not known and not np.may_share_memory(made, given):
+            return
     elif op.view(*geometry(source), **attrs) is None:
         return
     through = source._base is not None and source._view_kind != DETACHED

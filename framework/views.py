@@ -272,7 +272,8 @@ def select(input: Tensor, dim: int, index: int | Tensor) -> Tensor:
     size = input.shape[axis]
     if not -size <= position < size:
         raise IndexError(
-            f"select(): index {position} out of range for tensor of size {list(input.shape)} at dimension {axis}"
+            f"select(): index {position} out of range for tensor of size {list(input.shape)} at dimension "
+            f"{axis}"
         )
     position %= size
     shape = tuple(input.shape)

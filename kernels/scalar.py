@@ -166,12 +166,10 @@ class NumpyScalars:
     def remainder(self, x: Any, y: Any) -> Any:
         return float_remainder(self, x, y) if np.result_type(x, y).kind == "f" else np.remainder(x, y)
 
-    @staticmethod
-    def rsqrt(x: Any) -> Any:
+    def rsqrt(self, x: Any) -> Any:
         return 1 / np.sqrt(x)
 
-    @staticmethod
-    def sigmoid(x: Any) -> Any:
+    def sigmoid(self, x: Any) -> Any:
         return 1 / (1 + np.exp(-x))
 
     @staticmethod

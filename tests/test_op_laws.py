@@ -84,7 +84,8 @@ def traced(op: Op, sample: Sample, arrays: list[Array]) -> tuple[tuple[Input, ..
     return inputs, op.trace(*inputs, **sample.attrs)
 
 
-# The laws ------------------------------------------------------------------------------------------------------------
+# The laws
+# ------------------------------------------------------------------------------------------------------------
 
 
 def type_law(op: Op, sample: Sample, dtype: DType) -> None:
@@ -400,7 +401,8 @@ def test_shapes_broadcast_as_numpy(name: str, shapes: Any) -> None:
     assert op.trace(*(Input(type_of_array(x)) for x in operands)).type == type_of_array(out)
 
 
-# The laws can fail ---------------------------------------------------------------------------------------------------
+# The laws can fail
+# ---------------------------------------------------------------------------------------------------
 
 
 def planted(op: Op, **fault: Any) -> Any:

@@ -1,6 +1,7 @@
 """Arithmetic: sums, products, quotients, extrema and rounding.
 
-Transcendental functions are in math.py. Gradients come in the output's broadcast shape; who asks sums them down.
+Transcendental functions are in math.py. Gradients come in the output's broadcast shape; who asks sums them
+down.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def _zero_divisor(x: Any, y: Any) -> Any:
 _DIVISOR = Check(
     _zero_divisor,
     lambda x, y: RuntimeError(
-        f"ZeroDivisionError: integer division or remainder by zero, at {np.sum(np.equal(y, 0))} of {np.size(y)} divisors; "
+        f"ZeroDivisionError: integer division or remainder by zero, at {np.sum(np.equal(y, 0))} of "
+        f"{np.size(y)} divisors; "
         "replace the zeros, or cast to a floating dtype for inf and nan"
     ),
 )

@@ -15,7 +15,8 @@ le: Elementwise = elementwise("le", body=lambda k, x, y: k.le(x, y), result=dtyp
 gt: Elementwise = elementwise("gt", body=lambda k, x, y: k.gt(x, y), result=dtypes.bool_)
 ge: Elementwise = elementwise("ge", body=lambda k, x, y: k.ge(x, y), result=dtypes.bool_)
 
-# where(condition, x, y). The branch not taken gets an exact zero, so an infinite derivative there becomes nan: PyTorch's
+# where(condition, x, y). The branch not taken gets an exact zero, so an infinite derivative there becomes
+# nan: PyTorch's
 # documented trap, kept.
 where: Elementwise = elementwise(
     "where",

@@ -32,7 +32,8 @@ def _matmul(a: Array, b: Array) -> Array:
 def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
     if len(a.shape) < 2 or len(b.shape) < 2 or a.shape[-1] != b.shape[-2]:
         raise RuntimeError(
-            f"mat1 and mat2 shapes cannot be multiplied: {a} and {b} need rank 2 or more and equal inner sizes; "
+            f"mat1 and mat2 shapes cannot be multiplied: {a} and {b} need rank 2 or more and equal "
+            f"inner sizes; "
             "transpose or unsqueeze one"
         )
     if a.dtype is not b.dtype:
@@ -40,7 +41,8 @@ def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
     return TensorType((*broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), a.dtype)
 
 
-# matmul(a, b): rows of `a` (..., m, k) by columns of `b` (..., k, n); leading axes broadcast. 16-bit floats are
+# matmul(a, b): rows of `a` (..., m, k) by columns of `b` (..., k, n); leading axes broadcast. 16-bit floats
+# are
 # multiplied and added in float32 and rounded once. A broadcast operand's gradient keeps all leading axes.
 matmul: Op = Op(
     "matmul",

@@ -1,6 +1,7 @@
 """Reading and accumulating at computed positions.
 
-Indices are int64 and in [0, size): wrapping of negative ones is the framework's. A bad index raises before any work.
+Indices are int64 and in [0, size): wrapping of negative ones is the framework's. A bad index raises before
+any work.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def _index_error(x: Array, index: Array, *_: Any, axis: int) -> IndexError:
     size = x.shape[axis]
     bad = index[(index < 0) | (index >= size)]
     return IndexError(
-        f"index {int(bad[0])} is out of range for axis {axis} of size {size}, as are {bad.size - 1} others of "
+        f"index {int(bad[0])} is out of range for axis {axis} of size {size}, as are {bad.size - 1} "
+        f"others of "
         f"{index.size}; indices must be in [0, {size})"
     )
 
@@ -49,7 +51,8 @@ def _gather_type(x: TensorType, index: TensorType, *, axis: int) -> TensorType:
 def _need_inside(name: str, x: TensorType, index: TensorType, axis: int) -> None:
     sizes = list(zip(index.shape, x.shape, strict=False))
     if len(index.shape) != len(x.shape) or any(i > s for a, (i, s) in enumerate(sizes) if a != axis):
-        raise RuntimeError(
+        raise "
+        f"RuntimeError(
             f"{name} along axis {axis} needs an index of the operand's rank and no larger elsewhere, got index {index} "
             f"for {x}"
         )
@@ -123,7 +126,8 @@ def _take_add(x: Array, index: Array, source: Array, *, axis: int) -> Array:
 def _gather_gradient(g: Any, out: Any, x: Any, index: Any, axis: int) -> Any:
     shape = tuple(x.shape)
     if tuple(index.shape) == (*shape[:axis], 1, *shape[axis + 1 :]):
-        # One element read per row (a loss's target): a comparison fuses where a scatter would be a kernel of its own.
+        # One element read per row (a loss's target): a comparison fuses where a scatter would be a kernel of
+        # its own.
         position = created(g, iota, shape=shape, axis=axis, dtype=dtypes.int64)
         return where(eq(position, index), g, 0.0)
     return scatter_add(zeros(g, x.shape), index, g, axis=axis)
@@ -172,7 +176,8 @@ take: Op = Op(
         Sample(((3,), Index((), 3)), {"axis": 0}),
     ),
 )
-# take_add(x, index, source, axis=): `x` with `source` added where take would read; repeated indices accumulate.
+# take_add(x, index, source, axis=): `x` with `source` added where take would read; repeated indices
+# accumulate.
 take_add: Op = Op(
     "take_add",
     _take_add,

@@ -84,7 +84,8 @@ sigmoid: Elementwise = elementwise(
 
 
 def _pow_gradient_of_base(g: Any, out: Any, x: Any, y: Any) -> Any:
-    # At exponent 0 the gradient is 0 even where x ** -1 is infinite; replacing the exponent there too keeps that inf out
+    # At exponent 0 the gradient is 0 even where x ** -1 is infinite; replacing the exponent there too keeps
+    # that inf out
     # of a second derivative.
     constant = eq(y, 0)
     return where(constant, 0.0, mul(g, mul(y, pow(x, sub(where(constant, 1.0, y), 1.0)))))
@@ -109,7 +110,8 @@ pow: Elementwise = elementwise(
     check=Check(
         _negative_power,
         lambda x, y: RuntimeError(
-            f"integers to negative integer powers are not allowed, got exponent {np.min(y)}; cast the base to a "
+            f"integers to negative integer powers are not allowed, got exponent {np.min(y)}; cast "
+            f"the base to a "
             "floating dtype"
         ),
     ),

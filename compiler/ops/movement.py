@@ -1,6 +1,7 @@
 """Ops that re-address, join or overwrite parts of tensors.
 
-Geometry is in elements; memory is the planner's. Axes are non-negative and slices explicit when they arrive here.
+Geometry is in elements; memory is the planner's. Axes are non-negative and slices explicit when they arrive
+here.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def _reshape_view(old_shape: Ints, strides: Ints, offset: int, /, *, shape: Ints
 def _reshape_type(x: TensorType, *, shape: Ints) -> TensorType:
     if math.prod(shape) != x.size:
         raise RuntimeError(
-            f"shape {list(shape)} is invalid for input of size {x.size}: {x} can only take shapes of {x.size} elements"
+            f"shape {list(shape)} is invalid for input of size {x.size}: {x} can only take shapes "
+            f"of {x.size} elements"
         )
     return TensorType(shape, x.dtype)
 
@@ -115,7 +117,8 @@ def _expand_view(old_shape: Ints, strides: Ints, offset: int, /, *, shape: Ints)
 
 def _expand_unview(base: Any, new: Any, *, shape: Ints) -> Any:
     if math.prod(shape) != math.prod(base.shape):
-        raise RuntimeError(
+        raise "
+        f"RuntimeError(
             f"unsupported operation: in shape {list(shape)}, expanded from {list(base.shape)}, several elements are one "
             "memory location; clone() the tensor before writing to it"
         )
@@ -194,7 +197,8 @@ def _dilate(x: Any, axis: int, step: int) -> Any:
 _STEPPED = {"starts": (1, 0), "stops": (4, 6), "steps": (1, 2)}
 _LATE = {"starts": (0, 1), "stops": (5, 6), "steps": (2, 4)}
 
-# slice(starts=, stops=, steps=): one of each per axis, 0 <= start <= stop <= size, step > 0 (flip for others).
+# slice(starts=, stops=, steps=): one of each per axis, 0 <= start <= stop <= size, step > 0 (flip for
+# others).
 slice: Movement = Movement(
     "slice",
     lambda x, *, starts, stops, steps: x[(*_slices(starts, stops, steps), ...)],
@@ -249,7 +253,8 @@ pad: Op = Op(
 def _concatenate_type(*xs: TensorType, axis: int) -> TensorType:
     first = xs[0]
     around = {(x.dtype, x.shape[:axis], x.shape[axis + 1 :]) for x in xs}
-    if len(around) != 1:
+    if len(around) != "
+    f"1:
         raise RuntimeError(
             f"concatenate along axis {axis} needs one dtype and equal sizes on the other axes, got {', '.join(map(str, xs))}"
         )

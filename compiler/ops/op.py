@@ -27,7 +27,8 @@ NUMPY = NumpyScalars()
 POOLED = PooledScalars()
 NUMBERS = (int, float)  # Python's, bool included; they take the dtype of the other operand.
 
-# (gradient of the output, output, *inputs, **attrs) -> gradient of one input, before it is summed to that input's shape.
+# (gradient of the output, output, *inputs, **attrs) -> gradient of one input, before it is summed to that
+# input's shape.
 GradientRule = Callable[..., Any]
 
 
@@ -44,7 +45,8 @@ _quiet = _Quiet()
 
 
 def run_quietly(function: Callable[..., Any], *arguments: Any, **attrs: Any) -> Any:
-    """`function(...)` without NumPy's floating-point warnings: 0.3 µs, where entering np.errstate takes 1.4 µs."""
+    """`function(...)` without NumPy's floating-point warnings: 0.3 µs, where entering np.errstate takes 1.4
+    µs."""
     try:
         return _quiet.run(function, *arguments, **attrs)
     except RuntimeError as error:
@@ -65,7 +67,8 @@ def _is_inside(error: RuntimeError) -> bool:
 class Check:
     """A condition on the inputs that must hold before anything is written.
 
-    `failed(*inputs, **attrs)`, made of ops, is a bool value of any shape, true where the input is bad, or None when
+    `failed(*inputs, **attrs)`, made of ops, is a bool value of any shape, true where the input is bad, or
+    None when
     inputs of these dtypes cannot be; `error(*arrays, **attrs)` builds the exception from concrete inputs.
     """
 
@@ -105,11 +108,15 @@ class Sample:
 
 
 class Op:
-    """A primitive. Call it on arrays to compute, on IR values to append a node, on Tensors to record a gradient.
+    """A primitive. Call it on arrays to compute, on IR values to append a node, on Tensors to record a
+    gradient.
 
-    `grads` has one rule per input, None where no gradient flows; a variadic op has one rule for all of them, which is
-    also given the input's `position`. `decompose`, made of other ops, replaces the op before scheduling. `samples` and
-    `categories` are what tests/test_op_laws.py draws inputs for: cases, and the dtype categories the op is defined on.
+    `grads` has one rule per input, None where no gradient flows; a variadic op has one rule for all of them,
+    which is
+    also given the input's `position`. `decompose`, made of other ops, replaces the op before scheduling.
+    `samples` and
+    `categories` are what tests/test_op_laws.py draws inputs for: cases, and the dtype categories the op is
+    defined on.
     Compared by identity and not changed once made.
     """
 
@@ -164,7 +171,8 @@ class Op:
         return self.compute(*inputs, **attrs)
 
     def compute(self, *inputs: Any, **attrs: Any) -> np.ndarray[Any, Any]:
-        """The value on arrays and Python numbers. Raises what the check or the type rule says, before any work."""
+        """The value on arrays and Python numbers. Raises what the check or the type rule says, before any
+        work."""
         for x in inputs:
             if type(x) is not np.ndarray:
                 inputs = self.typed(inputs)
@@ -184,7 +192,8 @@ class Op:
             raise
 
     def trace(self, *inputs: Any, **attrs: Any) -> Apply:
-        """Append this op to a graph. Arrays become constants, Python numbers literals of the other operands' dtype."""
+        """Append this op to a graph. Arrays become constants, Python numbers literals of the other operands'
+        dtype."""
         where = location.user_line()
         values = tuple(x if isinstance(x, Value) else constant(x, where) for x in self.typed(inputs))
         return Apply(
@@ -192,7 +201,8 @@ class Op:
         )
 
     def typed(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Inputs with every Python number made a 0-d array of the last typed operand's dtype, but the condition's."""
+        """Inputs with every Python number made a 0-d array of the last typed operand's dtype, but the
+        condition's."""
         for x in inputs:
             if type(x) is not np.ndarray and isinstance(x, NUMBERS):
                 break
@@ -215,7 +225,8 @@ def dtype_of(x: Any) -> DType | None:
 
 
 def element_type(dtype: DType | np.dtype[Any]) -> DType:
-    """The DType of what an array, IR value or Tensor calls its dtype. A gradient rule that asks `x.dtype` keeps no `x`."""
+    """The DType of what an array, IR value or Tensor calls its dtype. A gradient rule that asks `x.dtype`
+    keeps no `x`."""
     return dtype if isinstance(dtype, DType) else dtypes.of_numpy(dtype)
 
 
@@ -236,6 +247,10 @@ def _number(x: bool | float, dtype: DType, sign: float) -> np.ndarray[Any, Any]:
     return made
 
 
+def _listed(types: tuple[TensorType, ...]) -> str:
+    return ", ".join(map(str, types))
+
+
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """NumPy's broadcast shape, with PyTorch's error when there is none."""
     try:
@@ -244,7 +259,8 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
         pass
     listed = " and ".join(str(list(s)) for s in shapes)
     raise RuntimeError(
-        f"shapes {listed} cannot be broadcast together: aligned at the right, each pair of sizes must be equal or one of "
+        f"shapes {listed} cannot be broadcast together: aligned at the right, each pair of sizes "
+        f"must be equal or one of "
         "them 1; reshape or unsqueeze one side"
     )
 
@@ -261,10 +277,13 @@ class _Probe:
 
 
 class Elementwise(Op):
-    """An op on corresponding elements; `body(k, *elements, **attrs)` over the scalar vocabulary is its whole meaning.
+    """An op on corresponding elements; `body(k, *elements, **attrs)` over the scalar vocabulary is its whole
+    meaning.
 
-    Inputs broadcast and have one dtype, but for a leading bool `condition`. 16-bit floats enter the body as float32, and
-    its result is rounded once, to the output's dtype. `unit` is the second operand that changes nothing, `domain` the
+    Inputs broadcast and have one dtype, but for a leading bool `condition`. 16-bit floats enter the body as
+    float32, and
+    its result is rounded once, to the output's dtype. `unit` is the second operand that changes nothing,
+    `domain` the
     interval the law tests draw inputs from.
     """
 
@@ -320,7 +339,8 @@ def elementwise(
     attrs: dict[str, Any] | None = None,
     **facts: Any,
 ) -> Elementwise:
-    """Define an elementwise op. The output has the inputs' dtype unless `result` or the attribute `dtype` names one.
+    """Define an elementwise op. The output has the inputs' dtype unless `result` or the attribute `dtype`
+    names one.
 
     `attrs` are the attributes of its law-test samples.
     """
@@ -348,20 +368,23 @@ def elementwise(
                 if out is x:
                     return out.copy()  # An identity body must not share the caller's memory.
             return out
-        # Row-major, so that traced strides are known: NumPy gives a transposed operand's layout to the result, and
+        # Row-major, so that traced strides are known: NumPy gives a transposed operand's layout to the
+        # result, and
         # a scalar for operands without axes.
         return np.array(out, output, order="C")
 
     def infer(*types: TensorType, **attrs: Any) -> TensorType:
-        operands = {t.dtype for t in types[condition:]}
-        listed = ", ".join(str(t) for t in types)
-        if len(operands) != 1:
-            raise TypeError(f"{name} needs operands of one dtype, got {listed}; cast one first")
+        dtype, shape = types[-1].dtype, types[-1].shape
+        for t in types[1:] if condition else types:
+            if t.dtype is not dtype:
+                raise TypeError(f"{name} needs operands of one dtype, got {_listed(types)}; cast one first")
         if condition and types[0].dtype is not dtypes.bool_:
-            raise TypeError(f"{name} needs a bool condition, got {listed}; compare with zero first")
-        return TensorType(
-            broadcast_shapes(*(t.shape for t in types)), attrs.get("dtype", result) or operands.pop()
-        )
+            raise TypeError(f"{name} needs a bool condition, got {_listed(types)}; compare with zero first")
+        for t in types:
+            if t.shape != shape:
+                shape = broadcast_shapes(*(t.shape for t in types))
+                break
+        return TensorType(shape, attrs.get("dtype", result) or dtype)
 
     arity = body.__code__.co_argcount - 1
     samples = tuple(Sample(s.inputs, attrs or {}) for s in _ELEMENTWISE_SAMPLES[arity])
@@ -386,7 +409,8 @@ Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 class Movement(Op):
     """An op that only re-addresses its input.
 
-    `view(shape, strides, offset, **attrs)` is the result's geometry in elements, None when the input must be copied
+    `view(shape, strides, offset, **attrs)` is the result's geometry in elements, None when the input must be
+    copied
     first; `unview(base, new, **attrs)`, made of ops, is `base` with `new` written through the view.
     """
 

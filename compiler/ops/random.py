@@ -1,6 +1,7 @@
 """Random numbers: one counter-based op, and the distributions made from it.
 
-Distributions use only exactly rounded operations, so that every back end gives the same bits for the same seed. Which
+Distributions use only exactly rounded operations, so that every back end gives the same bits for the same
+seed. Which
 stream is next is the framework's business.
 """
 
@@ -50,7 +51,8 @@ def _random_words(seed: Any, offset: Any, *, shape: Ints) -> Any:
     )
 
 
-# random_bits(seed, offset, shape=): 32 bits an element, as int64 in [0, 2**32); seed and offset are int64 without axes.
+# random_bits(seed, offset, shape=): 32 bits an element, as int64 in [0, 2**32); seed and offset are int64
+# without axes.
 random_bits: Op = Op(
     "random_bits",
     _random_bits,
@@ -237,7 +239,8 @@ def _log(p: Any, quantile: _Quantile) -> Any:
 
 
 def _normal_quantile(p: Any, q: Any, quantile: _Quantile) -> Any:
-    """The standard normal's value with probability `p` <= 1/2 below it; `q` is p - 1/2 without its rounding."""
+    """The standard normal's value with probability `p` <= 1/2 below it; `q` is p - 1/2 without its
+    rounding."""
     centre = mul(q, quantile.centre(sub(0.180625, mul(q, q))))
     r = sqrt(neg(_log(p, quantile)))
     tail = where(le(r, 5.0), quantile.tail(sub(r, 1.6)), quantile.far_tail(sub(r, 5.0)))
@@ -245,7 +248,8 @@ def _normal_quantile(p: Any, q: Any, quantile: _Quantile) -> Any:
 
 
 def normal(seed: Any, offset: Any, *, shape: Ints, dtype: DType) -> Any:
-    """Standard normal from stream (seed, offset), by inverting the distribution; reaches 6.3 (float64: 8.2) deviations."""
+    """Standard normal from stream (seed, offset), by inverting the distribution; reaches 6.3 (float64: 8.2)
+    deviations."""
     if dtype is dtypes.float64:
         high, low = _two_words(seed, offset, shape)
         bits = bitwise_or(shift_left(high, 21), shift_right(low, 11))

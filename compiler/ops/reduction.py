@@ -1,6 +1,7 @@
 """Reductions over axes, and the first position of an extremum.
 
-Every reduction keeps its axes with size 1; dropping them is a reshape. Averages and norms are composites above.
+Every reduction keeps its axes with size 1; dropping them is a reshape. Averages and norms are composites
+above.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ def _extremum_type(x: TensorType, *, axes: Ints) -> TensorType:
     for axis in axes:
         if x.shape[axis] == 0:
             raise IndexError(
-                f"amax/amin: expected reduction dim {axis} to have non-zero size, got {x}; an empty maximum has no value"
+                f"amax/amin: expected reduction dim {axis} to have non-zero size, got {x}; an empty "
+                f"maximum has no value"
             )
     return _reduced_type(x, axes=axes)
 
@@ -124,7 +126,8 @@ def _products_before(x: Any) -> Any:
     rank, size = len(shape), shape[-1]
     step = 1
     shifted = _shifted(x, rank, size, 1)
-    # Hillis and Steele 1986: log2(size) doubling steps, each differentiable, where out / x would be 0 / 0 at a zero.
+    # Hillis and Steele 1986: log2(size) doubling steps, each differentiable, where out / x would be 0 / 0 at
+    # a zero.
     while step < size:
         shifted = mul(shifted, _shifted(shifted, rank, size, step))
         step *= 2

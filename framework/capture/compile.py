@@ -22,7 +22,7 @@ from framework.capture.guards import name_guards, structure_guard
 from framework.capture.observe import SIMPLE, EffectError, Observer
 from framework.capture.tracer import Tracer
 from framework.capture.tree import flatten
-from framework.capture.variant import Variant
+from framework.capture.variant import BAD_INPUT, Variant
 from framework.nn.module import Module
 from framework.state import ambient
 from framework.tensor import Tensor
@@ -78,10 +78,13 @@ class CompiledFunction:
         entry = self.entries.get(key)
         if entry is not None:
             for variant in entry.variants:
-                if variant.holds():
+                if variant.holds(leaves):
                     if variant.overlaps(leaves):
                         break
-                    return variant.replay(leaves)
+                    result = variant.replay(leaves)
+                    if result is BAD_INPUT:
+                        break
+                    return result
             else:
                 if not entry.eager:
                     return self._record(entry, args, kwargs, leaves)
@@ -122,7 +125,8 @@ class CompiledFunction:
                 entry.variants.append(variant)
         if variant is None or variant.overlaps(leaves):
             return self.function(*args, **kwargs)
-        return variant.replay(leaves)
+        result = variant.replay(leaves)
+        return self.function(*args, **kwargs) if result is BAD_INPUT else result
 
     def _why_again(self, entry: Entry) -> str:
         if not entry.variants:

@@ -91,7 +91,7 @@ class Explanation:
             variant = record.variant
             executable = variant.executable
             lines.append(
-                f"    {len(variant.sources)} tensors, {len(variant.scalars)} runtime scalars, "
+                f"    {variant.tensor_count} tensors, {len(variant.scalars)} runtime scalars, "
                 f"{len(executable.plan.kernels)} kernels in {len(set(executable.plan.levels))} launches, "
                 f"arena {executable.plan.arena_bytes} bytes, {variant.calls} calls"
             )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from framework.capture.observe import Observer, same, snapshot
+from framework.capture.observe import GONE, Observer, same, snapshot
 from framework.nn.module import Module
 from framework.optim.optimizer import Optimizer
 from framework.tensor import Tensor
@@ -73,9 +73,9 @@ def name_guards(observer: Observer) -> list[Guard]:
     for cell, seen in observer.cells.values():
         found.append(Guard(_same_cell(cell, seen), "a closure variable is", seen))
     for owner, name, seen in observer.attributes.values():
-        held = owner.__dict__
-        subject = f"{getattr(owner, '__name__', type(owner).__name__)}.{name} is"
         # A class's namespace is a proxy, always current.
+        held = getattr(owner, "__dict__", {})
+        subject = f"{getattr(owner, '__name__', type(owner).__name__)}.{name} is"
         found.append(Guard(_same_item(held, name, seen), subject, seen))
     for function, code, seen in observer.functions.values():
         found.append(
@@ -99,12 +99,9 @@ def _same_options(optimizer: Optimizer, seen: Any) -> Callable[[], bool]:
     return holds
 
 
-_GONE = object()
-
-
 def _same_item(scope: Any, name: str, seen: Any) -> Callable[[], bool]:
     def holds() -> bool:
-        now = scope.get(name, _GONE)
+        now = scope.get(name, GONE)
         return now is seen or same(now, seen)
 
     return holds

@@ -87,6 +87,9 @@ _IMPURE_BUILTINS = {
     "globals",
     "vars",
     "next",
+    "getattr",
+    "hasattr",
+    "dir",
 }
 _MUTATING = frozenset(
     "append extend insert pop remove clear sort reverse update setdefault popitem add discard write "
@@ -110,6 +113,10 @@ MOST_ITEMS = 512
 # Naming one of these reads an optimizer's numbers as Python sees them.
 _OPTIONS = {"param_groups", "defaults", "state_dict"}
 SIMPLE = (int, float, complex, str, bytes, bool, type(None))
+
+
+# Stands for an attribute that is not there.
+GONE = object()
 
 
 class EffectError(BaseException):
@@ -155,7 +162,7 @@ def _effect_of(code: types.CodeType) -> str | None:
     """The first instruction of a code object that may change something outside it, as text with its line."""
     line = code.co_firstlineno
     # A cell of this function's own is created anew in each call.
-    own = set(code.co_cellvars)
+    own, before = set(code.co_cellvars), ""
     for instruction in dis.get_instructions(code):
         line = instruction.positions.lineno or line if instruction.positions else line
         name, what = instruction.opname, instruction.argval
@@ -169,7 +176,10 @@ def _effect_of(code: types.CodeType) -> str | None:
             return f"{where}: {words.get(name) or f'{what} is assigned or deleted'}"
         if name in ("STORE_DEREF", "DELETE_DEREF") and what not in own:
             return f"{where}: the enclosing function's {what} is assigned"
-        if name == "LOAD_ATTR" and what == "random":
+        if (before == "PUSH_EXC_INFO" and name == "POP_TOP") or what == "BaseException":
+            return f"{where}: an except clause would catch the end of a capture"
+        before = name
+        if name in ("LOAD_ATTR", "LOAD_METHOD") and what == "random":
             return f"{where}: `.random` is used"
     return None
 
@@ -188,6 +198,9 @@ class Observer:
         self.functions: dict[int, tuple[Any, Any, Any]] = {}
         self.optimizers: dict[int, tuple[Optimizer, Any]] = {}
         self.running: set[int] = set()
+        # Objects looked at for a code object, kept so that no other takes their identity.
+        self.seen: set[tuple[int, types.CodeType]] = set()
+        self.kept: list[Any] = []
         self.old: set[int] = set()
         self.reason = ""
 
@@ -283,6 +296,8 @@ class Observer:
             self.stop(
                 f"{where}: the NumPy array {name} is read, and its elements may change: make it a tensor"
             )
+        if type(value).__module__.startswith(("numpy.random", "random")):
+            self.stop(f"{where}: the random generator {name} is used")
         if hasattr(type(value), "__next__"):
             self.stop(f"{where}: the iterator {name} is used")
         try:
@@ -304,22 +319,33 @@ class Observer:
                         self.see_name(vars(value), name, code)
             return
         kind = value if isinstance(value, type) else type(value)
+        if (id(value), code) in self.seen:
+            return
+        self.seen.add((id(value), code))
+        self.kept.append(value)
         if isinstance(value, Optimizer) and not _OPTIONS.isdisjoint(code.co_names):
             self.optimizers[id(value)] = (value, options_of(value))
+        names = dict.fromkeys(code.co_names)
         if not isinstance(value, type) and not _is_own(kind):
             held = getattr(value, "__dict__", {})
-            for name in code.co_names:
+            for name in names:
+                # What the class defines and the instance does not hide counts too: an assignment would hide it.
+                if name in held or any(name in base.__dict__ for base in kind.__mro__):
+                    self.attributes[id(value), name] = (
+                        value,
+                        name,
+                        self.look(held.get(name, GONE), name, code),
+                    )
                 if name in held:
-                    self.attributes[id(value), name] = (value, name, self.look(held[name], name, code))
-        self.see_class(kind, code)
-
-    def see_class(self, kind: type, code: types.CodeType) -> None:
+                    self.see_object(held[name], code)
         for base in kind.__mro__:
             if base.__module__ == "builtins" or _is_own(base):
                 continue
-            for name in code.co_names:
+            for name in names:
                 if name in base.__dict__:
-                    self.attributes[id(base), name] = (base, name, self.look(base.__dict__[name], name, code))
+                    seen = base.__dict__[name]
+                    self.attributes[id(base), name] = (base, name, self.look(seen, name, code))
+                    self.see_object(seen, code)
 
     def see_function(self, function: Any) -> None:
         function = getattr(function, "__func__", function)

@@ -91,7 +91,8 @@ class Tracer:
     def locate(self, t: Tensor) -> tuple[Source, Chain]:
         """The memory behind `t`, and the movements from it to `t`."""
         chain: Chain = ()
-        while id(t) not in self.sources and t._base is not None:
+        # A tensor that existed before and was met as itself stands for its own memory; a view made inside never does.
+        while t._base is not None and ((own := self.sources.get(id(t))) is None or own.input is None):
             chain = (*t._view, *chain)
             t = t._base
         if id(t) not in self.sources:
@@ -241,12 +242,12 @@ def _plus(offset: Input, count: int) -> Value:
     return add.trace(offset, count) if count else offset
 
 
-def checks_of(graph: Graph) -> list[tuple[Apply, Value]]:
-    """The applications of a graph that may be given bad input, each with its bool `failed` value."""
+def checks_of(graph: Graph) -> list[Value]:
+    """For each application that may be given bad input, a bool value that is true where it is."""
     found = []
     for node in graph.nodes:
         if isinstance(node, Apply) and node.op.check is not None:
             failed = node.op.check.failed(*node.inputs, **node.attrs)
             if isinstance(failed, Value):
-                found.append((node, failed))
+                found.append(failed)
     return found

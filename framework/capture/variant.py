@@ -10,6 +10,7 @@ import struct
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from compiler.errors import TraceError
-from compiler.interpret import evaluate
-from compiler.ir import Const, Graph, Input, Value
+from compiler.ir import Graph, Input, Value
 from compiler.ops.movement import reshape
 from compiler.ops.reduction import any as any_
 from compiler.plan import Request
@@ -48,30 +48,29 @@ class FreedNode(Node):
         raise_freed()
 
 
+# What `replay` gives when an operand fails a check.
+BAD_INPUT = object()
 # What may be returned as it was when the call was recorded.
 CONSTANT = (*SIMPLE, DType, np.generic, type, types.FunctionType, Module)
 
 
-@dataclass(frozen=True)
 class Result:
-    """How to make one returned tensor: from output `number`, then the movements of `chain`."""
+    """How to make one returned tensor: from output `number`, then the movements of `chain`.
 
-    number: int
-    chain: Chain
-    requires_grad: bool
-    # Name of a history that the call has used up; position among the results that can still be
-    # differentiated.
-    freed: str = ""
-    root: int = -1
+    `freed` is the name of a history that the call has used up; `root` the position among the results that can still be
+    differentiated. Not a dataclass: those are containers to a tree of results.
+    """
+
+    def __init__(self, number: int, chain: Chain, requires_grad: bool, freed: str, root: int) -> None:
+        self.number, self.chain, self.requires_grad = number, chain, requires_grad
+        self.freed, self.root = freed, root
 
 
-@dataclass(frozen=True)
 class Given:
     """A returned tensor that is, or views, memory that existed: argument `position`, or `tensor` itself."""
 
-    position: int
-    tensor: Tensor | None
-    chain: Chain
+    def __init__(self, position: int, tensor: Tensor | None, chain: Chain) -> None:
+        self.position, self.tensor, self.chain = position, tensor, chain
 
 
 @dataclass
@@ -87,20 +86,20 @@ class GradientSlot:
     number: int
     real: Tensor | None
     reusable: bool
-    last: Tensor | None = None
+    last: weakref.ref[Tensor] | None = None
 
-    def references(self) -> tuple[int, int]:
+    def references(self, g: Tensor) -> tuple[int, int]:
         """Reference counts of the last gradient and of its array."""
-        g = self.last
-        data = g._data  # type: ignore[union-attr]
+        data = g._data
         return sys.getrefcount(g), sys.getrefcount(data)
 
     def free_again(self, leaves: Sequence[Any]) -> Tensor | None:
         """The last gradient, if it is still the leaf's and nobody else's."""
         leaf = leaves[self.position] if self.leaf is None else self.leaf
-        if self.last is None or leaf._grad is not self.last:
+        g = None if self.last is None else self.last()
+        if g is None or leaf._grad is not g:
             return None
-        return self.last if self.references() == _ALONE else None
+        return g if self.references(g) == _ALONE else None
 
     def set(self, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> None:
         """Give the leaf its gradient; `made` collects tensors by output number."""
@@ -110,7 +109,7 @@ class GradientSlot:
             g = made[self.number]
             if g is None:
                 g = made[self.number] = fill(object.__new__(Tensor), outputs[self.number])
-            self.last = g if self.reusable else None
+            self.last = weakref.ref(g) if self.reusable else None
         if leaf._grad is not g:
             leaf._grad = g
             structure.gradients += 1
@@ -121,7 +120,9 @@ def _references_alone() -> tuple[int, int]:
     leaf = fill(object.__new__(Tensor), np.zeros(1))
     slot = GradientSlot(-1, leaf, 0, None, True)
     slot.set((), [np.zeros(1)], [None])
-    return slot.references()
+    g = slot.last() if slot.last is not None else None
+    assert g is not None, "the leaf holds it"
+    return slot.references(g)
 
 
 def fill(tensor: Tensor, array: Array) -> Tensor:
@@ -176,14 +177,26 @@ class Variant:
             for i, s in enumerate(self.sources)
             if id(s.owner) not in position
         ]
-        self.gradients_read = [(leaf, g is None) for leaf, g in tracer.gradients_read.values()]
+        read = tracer.gradients_read.values()
+        self.gradients_read = [(leaf, g is None) for leaf, g in read if id(leaf) not in position]
+        # Arguments whose gradient the call reads must have none, for a program has one memory for each input.
+        self.no_gradient = [position[id(leaf)] for leaf, _ in read if id(leaf) in position]
+        if any(g is not None for leaf, g in read if id(leaf) in position):
+            raise TraceError(
+                "the gradient of an argument is added to: make the argument's tensor a parameter"
+            )
         self.written_arguments = [
             (position[id(s.owner)], s.writes) for _, s in written if id(s.owner) in position
         ]
         self.written_held = [i for i, s in written if id(s.owner) not in position]
         self.clock = Clock()
         self.kinds = [_kind(s.owner) for s in self.sources]
-        self.current: list[Tensor] = [s.owner for s in self.sources]
+        # Arguments are the caller's: nothing here keeps them alive.
+        self.current: list[Tensor | None] = [
+            None if id(s.owner) in position else s.owner for s in self.sources
+        ]
+        self.tensor_count = len(self.sources)
+        del self.sources
         self._bind_scalars()
         slots = {slot.number: slot for slot in self.gradients if slot.reusable and slot.number >= 0}
         self.output_plan = [
@@ -251,19 +264,13 @@ class Variant:
     def _build(self, inputs: list[Input], written: list[tuple[int, Source]]) -> None:
         writes = tuple((i, s.value) for i, s in written if s.value is not s.input)
         graph = Graph(tuple(inputs), (*self.values, *(v for _, v in writes)))
-        self.checks = checks_of(graph)
-        flags = tuple(_flag(failed) for _, failed in self.checks)
-        self.recorded = graph
+        flags = tuple(_flag(failed) for failed in checks_of(graph))
         strides = {i: geometry(source.owner)[1] for i, source in enumerate(self.sources)}
-        kept = [(i, f) for i, f in enumerate(flags) if not isinstance(f, Const)]
-        self.checks = [self.checks[i] for i, _ in kept]
-        outputs = (*graph.outputs, *(f for _, f in kept))
-        self.executable = Executable(
-            Request(Graph(graph.inputs, outputs), writes, tuple(f for _, f in kept), strides)
-        )
+        outputs = (*graph.outputs, *flags)
+        self.executable = Executable(Request(Graph(graph.inputs, outputs), writes, flags, strides))
 
     def _bind_scalars(self) -> None:
-        first = len(self.sources)
+        first = self.tensor_count
         self.scalar_memory = np.zeros(max(len(self.scalars), 1), np.float64)
         self.draw_memory = np.zeros(max(2 * len(self.draws), 1), np.int64)
         cells = [self.scalar_memory[i : i + 1].reshape(()) for i in range(len(self.scalars))]
@@ -274,12 +281,12 @@ class Variant:
 
     # Guards
 
-    def holds(self) -> bool:
-        """Whether the program still means what the function means."""
+    def holds(self, leaves: Sequence[Any]) -> bool:
+        """Whether the program still means what the function means for these arguments."""
         known = structure.version == self.seen and structure.gradients == self.seen_gradients
         if (not known or self.clock.left) and self.recheck() is not None:
             return False
-        return self.first_change() is None
+        return self.first_change() is None and not any(leaves[p]._grad is not None for p in self.no_gradient)
 
     def first_change(self) -> str | None:
         """The first name or number that is not what it was, in words."""
@@ -315,12 +322,13 @@ class Variant:
             assert tensor is not None and tensor._data is not None, "held tensors have memory"
             self.current[i] = tensor
             self.executable.bind(i, tensor._data)
-        storages = [self.current[i]._storage for i in self.written_held]
+        written = [self.current[i] for i in self.written_held]
+        storages = [t._storage for t in written if t is not None]
         self.written_ids = {id(storage) for storage in storages}
         for storage in storages:
             storage.follow(self.clock)
         self.clock.left = False
-        self.written_memory = [self.current[i]._data for i in self.written_held]
+        self.written_memory = [t._data for t in written if t is not None]
         self.written_alone = all(w.base is None for w in self.written_memory)  # type: ignore[union-attr]
         self.seen, self.seen_gradients = structure.version, structure.gradients
         return None
@@ -351,7 +359,10 @@ class Variant:
     # Running
 
     def replay(self, leaves: Sequence[Any]) -> Any:
-        """Run the program on the arguments, carry out its effects, and make the results."""
+        """Run the program on the arguments, carry out its effects, and make the results.
+
+        BAD_INPUT when a check failed: then nothing was changed, and the function itself says what is wrong.
+        """
         with self.lock:
             self.calls += 1
             if self.scalars:
@@ -366,15 +377,16 @@ class Variant:
                 outputs.append(np.empty(shape, dtype) if again is None else again._data)
             failed = self.executable.run([(i, leaves[p]._data) for i, p in self.arguments], outputs)
             if failed:
-                raise self._failure(leaves, failed)
+                return BAD_INPUT
             for generator, count in self.draws:
                 generator.offset += count
             self.clock.time += 1
             for p, count in self.written_arguments:
                 leaves[p]._storage.writes += count
             for slot in self.gradients:
-                if slot.last is not None and made[slot.number] is slot.last:
-                    slot.last._storage.writes += 1  # the leaf has it already
+                again = made[slot.number] if slot.number >= 0 else None
+                if again is not None and slot.last is not None and slot.last() is again:
+                    again._storage.writes += 1  # the leaf has it already
                 else:
                     slot.set(leaves, outputs, made)
             # Its own assignments are no news to a program that reads no gradient; one that does must look
@@ -417,21 +429,6 @@ class Variant:
         elif x.requires_grad:
             t._requires_grad = True
         return t
-
-    def _failure(self, leaves: Sequence[Any], launch: int) -> Exception:
-        """The exception of the check that stopped the program, from the values it looked at."""
-        arrays: list[Any] = [t._data for t in self.current]
-        for i, p in self.arguments:
-            arrays[i] = leaves[p]._data
-        arrays += [np.asarray(x) for x in self.scalar_memory[: len(self.scalars)]]
-        arrays += [np.asarray(x) for x in self.draw_memory[: 2 * len(self.draws)]]
-        for node, failed in self.checks:
-            graph = Graph(self.recorded.inputs, (failed, *node.inputs))
-            bad, *operands = evaluate(graph, arrays)
-            if bad.any():
-                assert node.op.check is not None, "only checked nodes are here"
-                return node.op.check.error(*operands, **node.attrs)
-        raise AssertionError(f"launch {launch} reported bad input that the eager check does not find")
 
 
 _ALONE = _references_alone()

@@ -12,8 +12,8 @@ from framework.optim.optimizer import (
     check_option,
     gradient_of,
     new_step,
+    option_of,
     running_square,
-    scalar_of,
     store,
 )
 from framework.tensor import Tensor
@@ -62,13 +62,13 @@ class Adadelta(Optimizer):
         self.state[parameter] = {"step": new_step(), **{name: zeros_like(parameter) for name in means}}
 
     def _update_group(self, group: Group) -> None:
-        lr, eps, gradient = scalar_of(group, "lr"), scalar_of(group, "eps"), gradient_of(group)
+        lr, eps, gradient = option_of(group, "lr"), option_of(group, "eps"), gradient_of(group)
         square_of = running_square(lambda: float(group["rho"]))
         for _, parameters in self._advance(group):
             for p in parameters:
                 state, g = self.state[p], gradient(p)
                 square = square_of(state["square_avg"], g)
-                change = (state["acc_delta"] + eps).sqrt() / (square + eps).sqrt() * g
+                change = (state["acc_delta"] + eps(p)).sqrt() / (square + eps(p)).sqrt() * g
                 store(state["square_avg"], square)
                 store(state["acc_delta"], square_of(state["acc_delta"], change))
-                store(p, p - change * lr)
+                store(p, p - change * lr(p))

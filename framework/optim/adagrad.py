@@ -10,8 +10,10 @@ from framework.optim.optimizer import (
     Group,
     Optimizer,
     check_option,
+    fitted,
     gradient_of,
     new_step,
+    option_of,
     scalar_of,
     store,
 )
@@ -70,12 +72,12 @@ class Adagrad(Optimizer):
         self.state[parameter] = {"step": new_step(), "sum": total}
 
     def _update_group(self, group: Group) -> None:
-        lr, lr_decay, eps = (scalar_of(group, name) for name in ("lr", "lr_decay", "eps"))
-        gradient = gradient_of(group)
+        lr, lr_decay = scalar_of(group, "lr"), scalar_of(group, "lr_decay")
+        eps, gradient = option_of(group, "eps"), gradient_of(group)
         for step, parameters in self._advance(group):
-            step_size = lr / (1 + (step - 1) * lr_decay)
+            step_size = fitted(lr / (1 + (step - 1) * lr_decay))
             for p in parameters:
                 g, state = gradient(p), self.state[p]
                 total = state["sum"] + g * g
                 store(state["sum"], total)
-                store(p, p - g * step_size / (total.sqrt() + eps))
+                store(p, p - g * step_size(p) / (total.sqrt() + eps(p)))

@@ -11,8 +11,10 @@ from framework.optim.optimizer import (
     Group,
     Optimizer,
     check_option,
+    fitted,
     gradient_of,
     new_step,
+    option_of,
     running_mean,
     running_square,
     scalar_of,
@@ -75,14 +77,14 @@ class Adam(Optimizer):
     def _update_group(self, group: Group) -> None:
         beta1 = runtime_scalar(lambda: float(group["betas"][0]))
         beta2 = runtime_scalar(lambda: float(group["betas"][1]))
-        lr, eps, kept = scalar_of(group, "lr"), scalar_of(group, "eps"), self._kept_share(group)
+        lr, eps, kept = scalar_of(group, "lr"), option_of(group, "eps"), self._kept_share(group)
         gradient = gradient_of(group, decay=not self._decoupled)
         mean_of = running_mean(lambda: 1 - float(group["betas"][0]))
         square_of = running_square(lambda: float(group["betas"][1]))
         amsgrad = guarded(lambda: bool(group["amsgrad"]))
         for step, parameters in self._advance(group):
-            step_size = lr / (1 - beta1**step)
-            correction = (1 - beta2**step) ** 0.5
+            step_size = fitted(lr / (1 - beta1**step))
+            correction = fitted((1 - beta2**step) ** 0.5)
             for p in parameters:
                 state, g = self.state[p], gradient(p)
                 mean = mean_of(state["exp_avg"], g)
@@ -92,14 +94,14 @@ class Adam(Optimizer):
                 if amsgrad:
                     square = maximum(state["max_exp_avg_sq"], square)
                     store(state["max_exp_avg_sq"], square)
-                old = p if kept is None else p * kept
-                store(p, old - mean * step_size / (square.sqrt() / correction + eps))
+                old = p if kept is None else p * kept(p)
+                store(p, old - mean * step_size(p) / (square.sqrt() / correction(p) + eps(p)))
 
     def _kept_share(self, group: Group) -> Any:
         """What decoupled weight decay multiplies parameters by; None for 1."""
         if not self._decoupled or not guarded(lambda: group["weight_decay"] != 0):
             return None
-        return runtime_scalar(lambda: 1 - float(group["lr"]) * float(group["weight_decay"]))
+        return fitted(runtime_scalar(lambda: 1 - float(group["lr"]) * float(group["weight_decay"])))
 
 
 class AdamW(Adam):

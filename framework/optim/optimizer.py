@@ -13,6 +13,7 @@ from typing import Any
 
 from framework.creation import tensor
 from framework.nn.utils import clear_gradients
+from framework.promotion import convert
 from framework.state import (
     ambient,
     concrete,
@@ -151,8 +152,8 @@ class Optimizer:
                     self.state[p]["step"] = self.state[fresh[0]]["step"]
 
     def _advance(self, group: Group) -> list[tuple[Any, list[Tensor]]]:
-        """Count one step for each parameter with a gradient; those parameters by their step, a float (0-d float64
-        under capture).
+        """Count one step for each parameter with a gradient; those parameters by their step: a float, or 0-d float64
+        under capture.
 
         Parameters whose steps agree share one tensor, so that corrections computed from it are computed once.
         """
@@ -258,6 +259,25 @@ def scalar_of(group: Group, name: str) -> Any:
     return runtime_scalar(lambda: float(group[name]))
 
 
+def option_of(group: Group, name: str) -> Callable[[Tensor], Any]:
+    """The function that gives the option `name` in the dtype of a parameter."""
+    return fitted(scalar_of(group, name))
+
+
+def fitted(number: Any) -> Callable[[Tensor], Any]:
+    """The function that gives `number` in the dtype of a tensor; under capture one cast serves all."""
+    if not isinstance(number, Tensor):
+        return lambda t: number
+    made: dict[Any, Tensor] = {}
+
+    def cast_for(t: Tensor) -> Tensor:
+        if t.dtype not in made:
+            made[t.dtype] = convert(number, t.dtype)
+        return made[t.dtype]
+
+    return cast_for
+
+
 def store(t: Tensor, new: Tensor) -> None:
     """Overwrite a parameter or its state, of the shape of `new`."""
     write(t, payload(new))
@@ -269,16 +289,16 @@ def running_mean(share: Callable[[], float]) -> Callable[[Tensor, Tensor], Tenso
     As PyTorch's lerp: counted from the nearer end, so that a share of 0 or 1 is exact.
     """
     if guarded(lambda: share() < 0.5):
-        weight = runtime_scalar(share)
-        return lambda mean, value: mean + (value - mean) * weight
-    kept = runtime_scalar(lambda: 1 - share())
-    return lambda mean, value: value - (value - mean) * kept
+        weight = fitted(runtime_scalar(share))
+        return lambda mean, value: mean + (value - mean) * weight(mean)
+    kept = fitted(runtime_scalar(lambda: 1 - share()))
+    return lambda mean, value: value - (value - mean) * kept(mean)
 
 
 def running_square(kept: Callable[[], float]) -> Callable[[Tensor, Tensor], Tensor]:
     """The function `(mean, value)` that gives kept * mean + (1 - kept) * value ** 2."""
-    old, new = runtime_scalar(kept), runtime_scalar(lambda: 1 - kept())
-    return lambda mean, value: mean * old + value * new * value
+    old, new = fitted(runtime_scalar(kept)), fitted(runtime_scalar(lambda: 1 - kept()))
+    return lambda mean, value: mean * old(mean) + value * new(mean) * value
 
 
 def gradient_of(group: Group, decay: bool = True) -> Callable[[Tensor], Tensor]:
@@ -287,12 +307,12 @@ def gradient_of(group: Group, decay: bool = True) -> Callable[[Tensor], Tensor]:
     """
     negated = guarded(lambda: bool(group["maximize"]))
     weight_decay = (
-        scalar_of(group, "weight_decay") if decay and guarded(lambda: group["weight_decay"] != 0) else None
+        option_of(group, "weight_decay") if decay and guarded(lambda: group["weight_decay"] != 0) else None
     )
 
     def gradient(p: Tensor) -> Tensor:
         g: Any = -p.grad if negated else p.grad  # type: ignore[operator]
-        return g if weight_decay is None else g + p * weight_decay
+        return g if weight_decay is None else g + p * weight_decay(p)
 
     return gradient
 

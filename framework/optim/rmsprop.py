@@ -12,9 +12,9 @@ from framework.optim.optimizer import (
     check_option,
     gradient_of,
     new_step,
+    option_of,
     running_mean,
     running_square,
-    scalar_of,
     store,
 )
 from framework.state import guarded
@@ -67,11 +67,11 @@ class RMSprop(Optimizer):
         self.state[parameter] = {"step": new_step(), **{name: zeros_like(parameter) for name in names}}
 
     def _update_group(self, group: Group) -> None:
-        lr, eps, gradient = scalar_of(group, "lr"), scalar_of(group, "eps"), gradient_of(group)
+        lr, eps, gradient = option_of(group, "lr"), option_of(group, "eps"), gradient_of(group)
         square_of = running_square(lambda: float(group["alpha"]))
         mean_of = running_mean(lambda: 1 - float(group["alpha"]))
         centered = guarded(lambda: bool(group["centered"]))
-        momentum = scalar_of(group, "momentum") if guarded(lambda: group["momentum"] > 0) else None
+        momentum = option_of(group, "momentum") if guarded(lambda: group["momentum"] > 0) else None
         for _, parameters in self._advance(group):
             for p in parameters:
                 state, g = self.state[p], gradient(p)
@@ -81,10 +81,10 @@ class RMSprop(Optimizer):
                     mean = mean_of(state["grad_avg"], g)
                     store(state["grad_avg"], mean)
                     square = square - mean * mean
-                scale = square.sqrt() + eps
+                scale = square.sqrt() + eps(p)
                 if momentum is None:
-                    store(p, p - g * lr / scale)
+                    store(p, p - g * lr(p) / scale)
                 else:
-                    velocity = state["momentum_buffer"] * momentum + g / scale
+                    velocity = state["momentum_buffer"] * momentum(p) + g / scale
                     store(state["momentum_buffer"], velocity)
-                    store(p, p - velocity * lr)
+                    store(p, p - velocity * lr(p))

@@ -10,8 +10,10 @@ from framework.optim.optimizer import (
     Group,
     Optimizer,
     check_option,
+    fitted,
     gradient_of,
     new_step,
+    option_of,
     scalar_of,
     store,
 )
@@ -71,19 +73,19 @@ class SGD(Optimizer):
             self.state[parameter]["step"] = new_step()
 
     def _update_group(self, group: Group) -> None:
-        lr, gradient = scalar_of(group, "lr"), gradient_of(group)
+        lr, gradient = option_of(group, "lr"), gradient_of(group)
         if not guarded(lambda: group["momentum"] != 0):
             for p in group["params"]:
                 if p.grad is not None:
-                    store(p, p - gradient(p) * lr)
+                    store(p, p - gradient(p) * lr(p))
             return
-        momentum, nesterov = scalar_of(group, "momentum"), guarded(lambda: bool(group["nesterov"]))
+        momentum, nesterov = option_of(group, "momentum"), guarded(lambda: bool(group["nesterov"]))
         for share, parameters in self._shares(group):
             for p in parameters:
                 g, buffer = gradient(p), self.state[p]["momentum_buffer"]
-                velocity = buffer * momentum + (g if share is None else g * share)
+                velocity = buffer * momentum(p) + (g if share is None else g * share(p))
                 store(buffer, velocity)
-                store(p, p - (g + velocity * momentum if nesterov else velocity) * lr)
+                store(p, p - (g + velocity * momentum(p) if nesterov else velocity) * lr(p))
 
     def _shares(self, group: Group) -> list[tuple[Any, list[Tensor]]]:
         """Parameters with the share of the gradient that enters their velocity: 1 - dampening, 1 at first;
@@ -93,7 +95,10 @@ class SGD(Optimizer):
             return [(None, self._active(group))]
         self._count_loaded(group)
         dampening = scalar_of(group, "dampening")
-        return [(1 - dampening * _after_first(step), parameters) for step, parameters in self._advance(group)]
+        return [
+            (fitted(1 - dampening * _after_first(step)), parameters)
+            for step, parameters in self._advance(group)
+        ]
 
     def _count_loaded(self, group: Group) -> None:
         # A state made without dampening, or by PyTorch, has no count; its first step is past.

@@ -1,4 +1,5 @@
-"""Whole training steps compiled: parameters, optimizer state, buffers and generators end as eager's, step after step."""
+"""Whole training steps compiled: parameters, optimizer state, buffers and generators end as eager's, step
+after step."""
 
 from __future__ import annotations
 
@@ -278,7 +279,7 @@ def test_every_generator_function() -> None:
 
 def test_batch_norm_counts_and_averages() -> None:
     twins, tasks = twins_of(
-        lambda: Task(OPTIMIZERS["adam"], lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)))
+        lambda: Task(OPTIMIZERS["adam"], lambda: nn.Sequential(nn.Linear(4, 6, bias=False), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)))
     )
     train(twins)
     for mode in (False, True):
@@ -410,7 +411,7 @@ def test_tied_weights_embedding_and_layer_norm() -> None:
 
 def test_capture_itself_runs_no_backward() -> None:
     # The program runs once per call: were the capture real too, the first step would count twice.
-    twins, tasks = twins_of(lambda: Task(OPTIMIZERS["adam"], lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))))
+    twins, tasks = twins_of(lambda: Task(OPTIMIZERS["adam"], lambda: nn.Sequential(nn.Linear(4, 6, bias=False), nn.BatchNorm1d(6), nn.Linear(6, 3))))
     twins.call(*batch(0))
     twins.expect("replay")
     state = tasks[1].optimizer.state

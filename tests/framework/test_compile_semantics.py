@@ -1,4 +1,5 @@
-"""Every case of semantics_cases.py compiled: alone, fused with neighbours, and gradients taken inside the call."""
+"""Every case of semantics_cases.py compiled: alone, fused with neighbours, and gradients taken inside the
+call."""
 
 from __future__ import annotations
 

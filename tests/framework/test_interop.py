@@ -1,7 +1,6 @@
-"""NumPy, DLPack and files: memory shared both ways, and files that cannot run code."""
+"""NumPy and DLPack: memory shared both ways."""
 
 from __future__ import annotations
-
 
 import numpy as np
 import pytest

@@ -43,7 +43,9 @@ def test_parameters_survive_the_safe_mode() -> None:
     assert {type(v) for v in returned(nn.Linear(2, 2).state_dict(keep_vars=True)).values()} == {nn.Parameter}
 
 
-@pytest.mark.parametrize("dtype", [fw.bool, fw.uint8, fw.int64, fw.float16, fw.bfloat16, fw.float32, fw.float64])
+@pytest.mark.parametrize(
+    "dtype", [fw.bool, fw.uint8, fw.int64, fw.float16, fw.bfloat16, fw.float32, fw.float64]
+)
 def test_every_dtype_survives(dtype: Any) -> None:
     x = fw.tensor([0, 1, 3]).to(dtype)
     y = returned(x)

@@ -54,7 +54,8 @@ def test_cast_to_the_same_dtype_is_a_copy() -> None:
 
 
 def test_cast_to_sixteen_bits_goes_through_float32() -> None:
-    # Just above the middle of two float16 numbers; float32 cannot tell, and the tie goes to even, as in PyTorch.
+    # Just above the middle of two float16 numbers; float32 cannot tell, and the tie goes to even, as in
+    # PyTorch.
     x = np.array([1 + 2**-11 + 2**-40])
     assert ops.cast(x, dtype=dtypes.float16).item() == 1.0
     assert ops.cast(np.array([1 + 2**-8 + 2**-40]), dtype=dtypes.bfloat16).astype(np.float64).item() == 1.0

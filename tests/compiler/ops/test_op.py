@@ -68,7 +68,9 @@ def test_units_change_nothing() -> None:
 
 
 def test_numbers_become_arrays_of_their_own_sign_and_type() -> None:
-    assert np.signbit(typed_number(-0.0, dtypes.float32)) and not np.signbit(typed_number(0.0, dtypes.float32))
+    assert np.signbit(typed_number(-0.0, dtypes.float32)) and not np.signbit(
+        typed_number(0.0, dtypes.float32)
+    )
     assert typed_number(True, dtypes.float32).dtype == np.float32
     assert typed_number(300, dtypes.uint8) == 44 and typed_number(-1, dtypes.uint8) == 255
     with pytest.raises(ValueError, match="read-only"):

@@ -1,0 +1,700 @@
+"""Python around the tensors: whatever a function reads may change, and whatever it does happens once per
+call."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import framework as fw
+from framework import nn
+from framework.capture.compile import CompiledFunction, CompileError
+from tests.framework.capture_check import Twins, World, nothing
+
+SCALE = 2.0
+TABLE = {"scale": 2.0}
+NUMBERS = [1.0, 2.0]
+counter = 0
+
+
+def ones(n: int = 3) -> fw.Tensor:
+    return fw.ones(n)
+
+
+def values(function: Callable[..., Any]) -> Callable[..., list[float]]:
+    """The compiled function, giving lists."""
+    compiled = CompiledFunction(function)
+    return lambda *args: compiled(*args).tolist()
+
+
+# What is read
+# --------------------------------------------------------------------------------------------------------
+
+
+def test_a_global_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = values(lambda x: x * SCALE)
+    for scale in (2.0, 3.0, 3, -0.0, 2.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        assert run(ones()) == [scale] * 3
+
+
+def test_a_global_container_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = values(lambda x: x * TABLE["scale"] + sum(NUMBERS))
+    assert run(ones()) == [5.0] * 3
+    monkeypatch.setitem(TABLE, "scale", 4.0)
+    assert run(ones()) == [7.0] * 3
+    NUMBERS.append(3.0)
+    try:
+        assert run(ones()) == [10.0] * 3
+    finally:
+        NUMBERS.pop()
+    assert run(ones()) == [7.0] * 3
+
+
+def helper(x: fw.Tensor) -> fw.Tensor:
+    return x + SCALE
+
+
+def test_a_function_it_calls_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = values(lambda x: helper(x))
+    assert run(ones()) == [3.0] * 3
+    monkeypatch.setitem(globals(), "SCALE", 5.0)
+    assert run(ones()) == [6.0] * 3
+    monkeypatch.setitem(globals(), "helper", lambda x: x * 10)
+    assert run(ones()) == [10.0] * 3
+
+
+def test_code_exchanged() -> None:
+    def inner(x: fw.Tensor) -> fw.Tensor:
+        return x + 1
+
+    run = values(lambda x: inner(x))
+    assert run(ones()) == [2.0] * 3
+    inner.__code__ = (lambda x: x + 2).__code__
+    assert run(ones()) == [3.0] * 3
+
+
+def test_a_closure_cell_changed() -> None:
+    scale = 2.0
+
+    def function(x: fw.Tensor) -> fw.Tensor:
+        return x * scale
+
+    run = values(function)
+    assert run(ones()) == [2.0] * 3
+    scale = 3.0
+    assert run(ones()) == [3.0] * 3
+
+
+def test_a_nested_closure_changed() -> None:
+    scale = 2.0
+
+    def middle(x: fw.Tensor) -> fw.Tensor:
+        def inner() -> fw.Tensor:
+            return x * scale
+
+        return inner()
+
+    run = values(lambda x: middle(x))
+    assert run(ones()) == [2.0] * 3
+    scale = 3.0
+    assert run(ones()) == [3.0] * 3
+
+
+def test_a_closed_over_list_changed() -> None:
+    scales = [2.0]
+    nested = {"a": [1.0]}
+    run = values(lambda x: x * scales[0] + nested["a"][0])
+    assert run(ones()) == [3.0] * 3
+    scales[0] = 3.0
+    assert run(ones()) == [4.0] * 3
+    nested["a"][0] = 5.0
+    assert run(ones()) == [8.0] * 3
+    nested["a"] = [0.0]
+    assert run(ones()) == [3.0] * 3
+
+
+def test_default_arguments_changed() -> None:
+    def function(x: fw.Tensor, scale: float = 2.0, *, bias: float = 0.0) -> fw.Tensor:
+        return x * scale + bias
+
+    run = values(function)
+    assert run(ones()) == [2.0] * 3
+    function.__defaults__ = (3.0,)
+    assert run(ones()) == [3.0] * 3
+    function.__kwdefaults__ = {"bias": 1.0}
+    assert run(ones()) == [4.0] * 3
+
+
+class Config:
+    scale = 2.0
+    shift: Any = 0.0
+
+
+class Owner:
+    """A class whose method is compiled."""
+
+    factor = 1.0
+
+    def __init__(self) -> None:
+        self.config = Config()
+        self.weight = fw.ones(3)
+
+    @property
+    def twice(self) -> float:
+        return self.factor * 2
+
+    def run(self, x: fw.Tensor) -> fw.Tensor:
+        return self.weight * x * self.config.scale * self.factor
+
+    def property_of(self, x: fw.Tensor) -> fw.Tensor:
+        return x * self.twice
+
+
+def test_attributes_of_classes_and_instances_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = Owner()
+    run = values(owner.run)
+    assert run(ones()) == [2.0] * 3
+    monkeypatch.setattr(Config, "scale", 3.0)
+    assert run(ones()) == [3.0] * 3
+    owner.config.scale = 4.0
+    assert run(ones()) == [4.0] * 3
+    monkeypatch.setattr(Owner, "factor", 2.0)
+    assert run(ones()) == [8.0] * 3
+    owner.factor = 3.0
+    assert run(ones()) == [12.0] * 3
+    owner.config = Config()
+    assert run(ones()) == [9.0] * 3
+    owner.weight = fw.full((3,), 2.0)
+    assert run(ones()) == [18.0] * 3
+    owner.weight.fill_(0.5)
+    assert run(ones()) == [4.5] * 3
+
+
+def test_a_property_that_depends_on_an_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = Owner()
+    run = values(owner.property_of)
+    assert run(ones()) == [2.0] * 3
+    owner.factor = 3.0
+    assert run(ones()) == [6.0] * 3
+    monkeypatch.setattr(Owner, "twice", property(lambda self: 9.0))
+    assert run(ones()) == [9.0] * 3
+
+
+def test_a_configuration_object_passed_as_an_argument() -> None:
+    run = values(lambda x, config: x * config.scale)
+    config = Config()
+    assert run(ones(), config) == [2.0] * 3
+    config.scale = 5.0
+    assert run(ones(), config) == [5.0] * 3
+    other = Config()
+    assert run(ones(), other) == [2.0] * 3
+
+
+def test_attributes_reached_through_getattr_and_vars() -> None:
+    config = Config()
+    run = values(lambda x: x * getattr(config, "sca" + "le"))
+    assert run(ones()) == [2.0] * 3
+    config.scale = 5.0
+    assert run(ones()) == [5.0] * 3
+
+
+def test_two_instances_share_one_compiled_method() -> None:
+    class Layer:
+        def __init__(self, scale: float) -> None:
+            self.scale = scale
+
+        @fw.compile
+        def run(self, x: fw.Tensor) -> fw.Tensor:
+            return x * self.scale
+
+    one, two = Layer(1.0), Layer(2.0)
+    for _ in range(2):
+        assert one.run(ones()).tolist() == [1.0] * 3
+        assert two.run(ones()).tolist() == [2.0] * 3
+    one.scale = 7.0
+    assert one.run(ones()).tolist() == [7.0] * 3
+    assert two.run(ones()).tolist() == [2.0] * 3
+
+
+def test_a_global_tensor_changed_and_exchanged() -> None:
+    holder = [fw.ones(3)]
+    weight = fw.ones(3)
+    run = values(lambda x: x + weight + holder[0])
+    assert run(ones()) == [3.0] * 3
+    weight.add_(1)
+    assert run(ones()) == [4.0] * 3
+    weight = fw.full((3,), 10.0)
+    assert run(ones()) == [12.0] * 3
+    holder[0] = fw.zeros(3)
+    assert run(ones()) == [11.0] * 3
+
+
+def test_partial_functions() -> None:
+    run = values(functools.partial(lambda x, y, scale: x * scale + y, scale=3.0))
+    assert run(ones(), ones()) == [4.0] * 3
+
+
+@dataclass
+class Settings:
+    scale: float = 2.0
+
+
+def test_a_dataclass_closed_over() -> None:
+    settings = Settings()
+    run = values(lambda x: x * settings.scale)
+    assert run(ones()) == [2.0] * 3
+    settings.scale = 3.0
+    assert run(ones()) == [3.0] * 3
+
+
+# What is done
+# --------------------------------------------------------------------------------------------------------
+
+
+class Tally:
+    """An object that counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.items: dict[str, Any] = {}
+
+
+def effects() -> dict[str, Callable[[], World]]:
+    """Worlds with an effect in their function, and a look at it."""
+
+    def appending() -> World:
+        log: list[int] = []
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            log.append(len(log))
+            return x + 1
+
+        return run, lambda: list(log)
+
+    def extending() -> World:
+        log: list[int] = []
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            nonlocal log
+            log += [1]
+            return x + 1
+
+        return run, lambda: list(log)
+
+    def attribute() -> World:
+        tally = Tally()
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            tally.count += 1
+            return x * tally.count
+
+        return run, lambda: tally.count
+
+    def set_attribute() -> World:
+        tally = Tally()
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            setattr(tally, "count", tally.count + 1)  # noqa: B010 -- the builtin is what is tested
+            return x * tally.count
+
+        return run, lambda: tally.count
+
+    def item() -> World:
+        table = {"n": 0}
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            table["n"] += 1
+            return x + table["n"]
+
+        return run, lambda: dict(table)
+
+    def update() -> World:
+        table: dict[str, int] = {}
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            table.update(n=table.get("n", 0) + 1)
+            return x + 1
+
+        return run, lambda: dict(table)
+
+    def set_added() -> World:
+        seen: set[int] = set()
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            seen.add(len(seen))
+            return x + 1
+
+        return run, lambda: sorted(seen)
+
+    def nonlocal_counter() -> World:
+        count = 0
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            nonlocal count
+            count += 1
+            return x * count
+
+        return run, lambda: count
+
+    def inside_a_helper() -> World:
+        log: list[int] = []
+
+        def note(n: int) -> int:
+            log.append(n)
+            return n
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            return x * note(2)
+
+        return run, lambda: list(log)
+
+    def iterator() -> World:
+        numbers = iter(range(100))
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            return x * next(numbers)
+
+        return run, nothing
+
+    def generator() -> World:
+        def counting() -> Any:
+            n = 0
+            while True:
+                n += 1
+                yield n
+
+        numbers = counting()
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            for n in numbers:
+                return x * n
+            return x
+
+        return run, nothing
+
+    def tensor_kept() -> World:
+        kept: list[fw.Tensor] = []
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            y = x * 2
+            kept.append(y)
+            return y + 1
+
+        return run, lambda: list(kept)
+
+    def array_written() -> World:
+        array = np.zeros(3)
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            array[0] += 1
+            return x + 1
+
+        return run, lambda: array.tolist()
+
+    def caught() -> World:
+        log: list[str] = []
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            try:
+                log.append("try")
+                raise KeyError("mine")
+            except BaseException as error:
+                log.append(type(error).__name__)
+            return x + 1
+
+        return run, lambda: list(log)
+
+    def cached() -> World:
+        calls: list[int] = []
+
+        @functools.lru_cache
+        def slow(n: int) -> int:
+            calls.append(n)
+            return n * 2
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            return x * slow(2) * slow(3)
+
+        return run, lambda: list(calls)
+
+    def finaliser() -> World:
+        log: list[str] = []
+
+        class Noisy:
+            def __del__(self) -> None:
+                log.append("gone")
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            Noisy()
+            return x + 1
+
+        return run, lambda: list(log)
+
+    def context() -> World:
+        log: list[str] = []
+
+        @contextlib.contextmanager
+        def noted() -> Any:
+            log.append("in")
+            yield
+            log.append("out")
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            with noted():
+                return x + 1
+
+        return run, lambda: list(log)
+
+    return {name: make for name, make in locals().items() if callable(make)}
+
+
+@pytest.mark.parametrize("name", effects())
+def test_effects_happen_once_per_call(name: str) -> None:
+    twins = Twins(effects()[name])
+    for _ in range(4):
+        twins.call(ones())
+
+
+def count_up(x: fw.Tensor) -> fw.Tensor:
+    global counter
+    counter += 1
+    return x * counter
+
+
+def test_a_global_is_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "counter", 0)
+    run = values(count_up)
+    assert [run(ones(1)) for _ in range(4)] == [[1], [2], [3], [4]]
+
+
+def test_print_prints_every_time(capsys: pytest.CaptureFixture[str]) -> None:
+    def function(x: fw.Tensor) -> fw.Tensor:
+        y = x * 2
+        print("sum", y.sum())
+        return y
+
+    compiled = CompiledFunction(function)
+    for _ in range(3):
+        compiled(ones())
+    assert capsys.readouterr().out == "sum tensor(6.)\n" * 3
+
+
+@pytest.mark.parametrize(
+    ("draw", "seed"),
+    [
+        (lambda: random.random(), lambda: random.seed(1)),
+        (lambda: random.randint(0, 100), lambda: random.seed(1)),
+        (lambda: np.random.rand(), lambda: np.random.seed(1)),  # noqa: NPY002 -- the global state is what is tested
+        (lambda: float(np.random.normal()), lambda: np.random.seed(1)),  # noqa: NPY002
+    ],
+)
+def test_draws_of_python_and_numpy(draw: Callable[[], float], seed: Callable[[], None]) -> None:
+    compiled = CompiledFunction(lambda x: x * draw())
+    seed()
+    got = [compiled(fw.ones(1, dtype=fw.float64)).item() for _ in range(4)]
+    seed()
+    assert got == [pytest.approx(draw()) for _ in range(4)]
+    assert len(set(got)) > 1
+
+
+def test_a_random_generator_closed_over() -> None:
+    rngs = [np.random.default_rng(1), np.random.default_rng(1)]
+    worlds = iter(rngs)
+
+    def make() -> World:
+        rng = next(worlds)
+        return (lambda x: x * float(rng.random())), nothing
+
+    twins = Twins(make)
+    for _ in range(4):
+        twins.call(ones())
+
+
+def test_files_are_written_every_time(tmp_path: Any) -> None:
+    path = tmp_path / "log"
+
+    def function(x: fw.Tensor) -> fw.Tensor:
+        with path.open("a") as file:
+            file.write("x")
+        return x + 1
+
+    compiled = CompiledFunction(function)
+    for _ in range(3):
+        compiled(ones())
+    assert path.read_text() == "xxx"
+
+
+def test_local_containers_are_no_effect() -> None:
+    def function(x: fw.Tensor) -> fw.Tensor:
+        parts = []
+        for i in range(3):
+            parts.append(x * float(i))
+        table = {}
+        table.update(a=parts[0])
+        return fw.stack(parts).sum(0) + table["a"] + sum(len(str(i)) for i in range(3))
+
+    twins = Twins(lambda: (function, nothing))
+    for _ in range(3):
+        twins.call(ones())
+    twins.expect("replay", 1)
+
+
+# Modules and hooks
+# ---------------------------------------------------------------------------------------------------
+
+
+def test_train_and_eval_are_followed() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+    compiled = CompiledFunction(model)
+    x = ones()
+    for _ in range(2):
+        model.eval()
+        assert compiled(x).tolist() == model(x).tolist()
+        model.train()
+        fw.manual_seed(1)
+        got = compiled(x).tolist()
+        fw.manual_seed(1)
+        assert got == model(x).tolist()
+    assert len(compiled.variants) == 2
+
+
+def test_hooks_added_and_removed_later() -> None:
+    def make() -> World:
+        model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+        with fw.no_grad():
+            model[0].weight.fill_(0.5)
+        log: list[str] = []
+        handles: list[Any] = []
+
+        def run(x: fw.Tensor, what: str) -> fw.Tensor:
+            for p in model.parameters():
+                p.grad = None
+            y = model(x).sum()
+            y.backward()
+            return y.detach()
+
+        def act(what: str) -> None:
+            match what:
+                case "forward":
+                    handles.append(model[1].register_forward_hook(lambda m, a, out: out * 3))
+                case "pre":
+                    handles.append(model[0].register_forward_pre_hook(lambda m, a: (a[0] + 1,)))
+                case "tensor":
+                    handles.append(model[0].weight.register_hook(lambda g: g * 2))
+                case "logging":
+                    handles.append(model[0].register_forward_hook(lambda m, a, out: log.append("called")))
+                case "full backward":
+                    handles.append(model[1].register_full_backward_hook(lambda m, gi, go: (gi[0] * 5,)))
+                case "remove":
+                    handles.pop().remove()
+
+        run.act = act  # type: ignore[attr-defined]
+        return run, lambda: (list(model.parameters()), list(log))
+
+    twins = Twins(make)
+    order = ["forward", "pre", "tensor", "remove", "logging", "remove", "full backward", "remove"]
+    for what in ["", *order]:
+        if what:
+            twins.eager.act(what)  # type: ignore[attr-defined]
+            twins.compiled.function.act(what)
+        for _ in range(2):
+            twins.call(ones(2), "same")
+
+
+def test_a_hook_on_a_tensor_met_inside() -> None:
+    def make() -> World:
+        w = fw.ones(3).requires_grad_()
+        log: list[int] = []
+
+        def run(x: fw.Tensor) -> None:
+            y = x * w
+            y.register_hook(lambda g: g * 2)
+            y.sum().backward()
+
+        return run, lambda: (w, list(log))
+
+    twins = Twins(make)
+    for _ in range(3):
+        twins.call(ones())
+
+
+def test_module_attributes_and_children_changed() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+            self.scale = 2.0
+            self.register_buffer("shift", fw.zeros(3))
+
+        def forward(self, x: fw.Tensor) -> fw.Tensor:
+            return self.linear(x) * self.scale + self.shift
+
+    model = Scaled()
+    compiled = CompiledFunction(model)
+    x = ones()
+
+    def follows() -> None:
+        np.testing.assert_allclose(compiled(x).detach().numpy(), model(x).detach().numpy(), rtol=1e-6)
+
+    follows()
+    model.scale = 3.0
+    follows()
+    model.shift = fw.ones(3)
+    follows()
+    model.linear = nn.Linear(3, 3, bias=False)
+    follows()
+    model.linear.register_parameter("bias", nn.Parameter(fw.ones(3)))
+    follows()
+    with fw.no_grad():
+        model.linear.weight.copy_(fw.eye(3))
+    follows()
+    model.double().float()
+    follows()
+    model.forward = lambda x: x * 100  # type: ignore[method-assign]
+    follows()
+
+
+def test_a_compiled_module_is_still_a_module() -> None:
+    model = nn.Linear(3, 2)
+    compiled = fw.compile(model)
+    assert len(list(compiled.parameters())) == 2
+    compiled.eval()
+    assert not model.training
+    assert compiled(ones()).shape == (2,)
+
+
+# strict
+# --------------------------------------------------------------------------------------------------------------
+
+
+def test_strict_refuses_what_would_run_eagerly() -> None:
+    log: list[int] = []
+
+    @fw.compile(strict=True)
+    def function(x: fw.Tensor) -> fw.Tensor:
+        log.append(1)
+        return x
+
+    for _ in range(2):
+        with pytest.raises(CompileError, match=r"test_capture_python.py:\d+"):
+            function(ones())
+    assert log == []
+
+
+def test_strict_passes_what_can_be_replayed() -> None:
+    function = fw.compile(lambda x: x * 2, strict=True)
+    assert [function(ones()).tolist() for _ in range(2)] == [[2.0] * 3] * 2
+
+
+@pytest.mark.parametrize("thing", [3, "text", fw.ones(2)])
+def test_only_callables_compile(thing: Any) -> None:
+    with pytest.raises(TypeError, match="compile expects"):
+        fw.compile(thing)
