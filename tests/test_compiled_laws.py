@@ -1,7 +1,7 @@
 """Laws of compiled code; the op table supplies the cases.
 
-Every op, in every dtype it is defined on, compiled alone and between two neighbours, gives what it gives eagerly; and so do
-its gradient rules.
+Every op, in every dtype it is defined on, compiled alone and between two neighbours, gives what it gives
+eagerly; and so do its gradient rules.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def has_compiled_form(op: Op, dtype: DType) -> bool:
 
 
 def allowed_ulps(op: Op, dtype: DType) -> int:
-    """How far compiled and eager values may be apart: not at all, but for functions and sums that both round."""
+    """How far compiled and eager values may be apart: not at all, but for functions and sums, which round."""
     if isinstance(op, Elementwise):
         rounded = not op.functions.isdisjoint(ULP_BOUNDS)
     else:
@@ -172,7 +172,7 @@ def test_gradients(case: Case) -> None:
     gradient_law(*case[:2])
 
 
-# Special values ------------------------------------------------------------------------------------------------------
+# Special values -----------------------------------------------------------------------------------
 
 _NUMBERS = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -0.5, -8.0, 1e-45, 3e38, 7.0]
 
@@ -198,7 +198,11 @@ def special(op: Elementwise, dtype: DType, count: int) -> list[Array]:
 def test_special_values(dtype: DType) -> None:
     with np.errstate(all="ignore"):
         for op in TABLE.values():
-            if not isinstance(op, Elementwise) or not is_defined(op, dtype) or op in (ops.cast, ops.unit_interval):
+            if (
+                not isinstance(op, Elementwise)
+                or not is_defined(op, dtype)
+                or op in (ops.cast, ops.unit_interval)
+            ):
                 continue
             arrays = special(op, dtype, len(op.samples[0].inputs))
             if op.name == "random_word":
@@ -217,11 +221,15 @@ def test_casts_to_every_dtype(source: DType) -> None:
         array[2] = array[2] * -1
     x = Input(type_of_array(array))
     outputs = tuple(ops.cast.trace(x, dtype=d) for d in TESTED)
-    for got, wanted in zip(run((x,), outputs, [array]), (ops.cast(array, dtype=d) for d in TESTED), strict=True):
+    for got, wanted in zip(
+        run((x,), outputs, [array]), (ops.cast(array, dtype=d) for d in TESTED), strict=True
+    ):
         assert_near(got, wanted, 0, source.name)
 
 
-@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16], ids=lambda d: d.name)
+@pytest.mark.parametrize(
+    "dtype", [dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16], ids=lambda d: d.name
+)
 @pytest.mark.parametrize("draw", [ops.uniform, ops.normal], ids=["uniform", "normal"])
 def test_random_numbers_have_the_same_bits(draw: Any, dtype: DType) -> None:
     kind = TensorType((), dtypes.int64)
@@ -231,7 +239,7 @@ def test_random_numbers_have_the_same_bits(draw: Any, dtype: DType) -> None:
     np.testing.assert_array_equal(got, draw(*arrays, shape=(7, 33), dtype=dtype))
 
 
-# The laws can fail ---------------------------------------------------------------------------------------------------
+# The laws can fail --------------------------------------------------------------------------------
 
 
 def test_a_wrong_body_is_caught() -> None:

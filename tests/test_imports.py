@@ -133,7 +133,9 @@ def test_a_cycle_is_found() -> None:
 
 def test_import_framework_is_light() -> None:
     code = "import framework, sys, json; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     loaded = set(json.loads(result.stdout))
     assert "framework" in loaded
     assert loaded & {"numba", "triton", "scipy", "torch", "llvmlite", "sklearn", "cupy", "jax"} == set()

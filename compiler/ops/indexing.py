@@ -51,10 +51,9 @@ def _gather_type(x: TensorType, index: TensorType, *, axis: int) -> TensorType:
 def _need_inside(name: str, x: TensorType, index: TensorType, axis: int) -> None:
     sizes = list(zip(index.shape, x.shape, strict=False))
     if len(index.shape) != len(x.shape) or any(i > s for a, (i, s) in enumerate(sizes) if a != axis):
-        raise "
-        f"RuntimeError(
-            f"{name} along axis {axis} needs an index of the operand's rank and no larger elsewhere, got index {index} "
-            f"for {x}"
+        raise RuntimeError(
+            f"{name} along axis {axis} needs an index of the operand's rank and no larger elsewhere, got index "
+            f"{index} for {x}"
         )
 
 

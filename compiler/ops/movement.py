@@ -117,10 +117,9 @@ def _expand_view(old_shape: Ints, strides: Ints, offset: int, /, *, shape: Ints)
 
 def _expand_unview(base: Any, new: Any, *, shape: Ints) -> Any:
     if math.prod(shape) != math.prod(base.shape):
-        raise "
-        f"RuntimeError(
-            f"unsupported operation: in shape {list(shape)}, expanded from {list(base.shape)}, several elements are one "
-            "memory location; clone() the tensor before writing to it"
+        raise RuntimeError(
+            f"unsupported operation: in shape {list(shape)}, expanded from {list(base.shape)}, several elements "
+            "are one memory location; clone() the tensor before writing to it"
         )
     return reshape(new, shape=tuple(base.shape))
 
@@ -253,10 +252,10 @@ pad: Op = Op(
 def _concatenate_type(*xs: TensorType, axis: int) -> TensorType:
     first = xs[0]
     around = {(x.dtype, x.shape[:axis], x.shape[axis + 1 :]) for x in xs}
-    if len(around) != "
-    f"1:
+    if len(around) != 1:
         raise RuntimeError(
-            f"concatenate along axis {axis} needs one dtype and equal sizes on the other axes, got {', '.join(map(str, xs))}"
+            f"concatenate along axis {axis} needs one dtype and equal sizes on the other axes, got "
+            f"{', '.join(map(str, xs))}"
         )
     size = builtins.sum(x.shape[axis] for x in xs)
     return TensorType((*first.shape[:axis], size, *first.shape[axis + 1 :]), first.dtype)

@@ -76,24 +76,17 @@ class CompiledFunction:
             return self.function(*args, **kwargs)  # recorded as part of the outer call
         key, leaves = call_key(args, kwargs)
         entry = self.entries.get(key)
-        if entry is not None:
-            for variant in entry.variants:
-                if variant.holds(leaves):
-                    if variant.overlaps(leaves):
-                        break
-                    result = variant.replay(leaves)
-                    if result is BAD_INPUT:
-                        break
-                    return result
-            else:
-                if not entry.eager:
-                    return self._record(entry, args, kwargs, leaves)
+        if entry is None:
+            with self.lock:
+                if len(self.entries) >= MOST_KINDS or len(self.variants) >= MOST_VARIANTS:
+                    self.refused += 1
+                    return self.function(*args, **kwargs)
+                entry = self.entries.setdefault(key, Entry())
+        for variant in entry.variants:
+            if variant.holds(leaves):
+                return self._replay(variant, args, kwargs, leaves)
+        if entry.eager:
             return self.function(*args, **kwargs)
-        with self.lock:
-            if len(self.entries) >= MOST_KINDS or len(self.variants) >= MOST_VARIANTS:
-                self.refused += 1
-                return self.function(*args, **kwargs)
-            entry = self.entries.setdefault(key, Entry())
         return self._record(entry, args, kwargs, leaves)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -108,6 +101,10 @@ class CompiledFunction:
     def _record(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> Any:
         with self.lock:
             begin = time.perf_counter()
+            # Another thread may have recorded this call while this one waited.
+            known = next((v for v in entry.variants if v.holds(leaves)), None)
+            if known is not None:
+                return self._replay(known, args, kwargs, leaves)
             why = self._why_again(entry)
             if len(self.variants) >= MOST_VARIANTS:
                 entry.eager = f"{MOST_VARIANTS} variants exist already; the older ones keep serving"
@@ -123,10 +120,19 @@ class CompiledFunction:
                     entry.eager = reason
             elif not variant.recheck():
                 entry.variants.append(variant)
-        if variant is None or variant.overlaps(leaves):
+        if variant is None:
             return self.function(*args, **kwargs)
-        result = variant.replay(leaves)
-        return self.function(*args, **kwargs) if result is BAD_INPUT else result
+        return self._replay(variant, args, kwargs, leaves)
+
+    def _replay(
+        self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
+    ) -> Any:
+        """The program's result; the function's own where memory overlaps as it did not, or input is bad."""
+        if not variant.overlaps(leaves):
+            result = variant.replay(leaves)
+            if result is not BAD_INPUT:
+                return result
+        return self.function(*args, **kwargs)
 
     def _why_again(self, entry: Entry) -> str:
         if not entry.variants:

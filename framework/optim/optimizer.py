@@ -152,9 +152,9 @@ class Optimizer:
                     self.state[p]["step"] = self.state[fresh[0]]["step"]
 
     def _advance(self, group: Group) -> list[tuple[Any, list[Tensor]]]:
-        """Count one step for each parameter with a gradient; those parameters by their step: a float, or 0-d float64
-        under capture.
+        """Count one step for each parameter with a gradient; those parameters by their step.
 
+        It is a float, under capture a 0-d float64.
         Parameters whose steps agree share one tensor, so that corrections computed from it are computed once.
         """
         active = self._active(group)

@@ -164,11 +164,18 @@ class Maker:
         if not x.ndim or 0 in x.shape:
             return ops.neg.trace(x)
         axis = int(self.rng.integers(x.ndim))
-        positions = ops.cast.trace(ops.abs.trace(ops.minimum.trace(ops.maximum.trace(x, -9), 9)), dtype=dtypes.int64)
+        positions = ops.cast.trace(
+            ops.abs.trace(ops.minimum.trace(ops.maximum.trace(x, -9), 9)), dtype=dtypes.int64
+        )
         index = ops.remainder.trace(positions, x.shape[axis])
         if self.rng.random() < 0.5:
             return ops.gather.trace(x, index, axis=axis)
-        flat = ops.slice.trace(ops.reshape.trace(index, shape=(index.type.size,)), starts=(0,), stops=(min(4, index.type.size),), steps=(1,))
+        flat = ops.slice.trace(
+            ops.reshape.trace(index, shape=(index.type.size,)),
+            starts=(0,),
+            stops=(min(4, index.type.size),),
+            steps=(1,),
+        )
         return ops.take.trace(x, flat, axis=axis)
 
 

@@ -1,6 +1,7 @@
 """Run a plan in NumPy: every kernel by the reference, in the very memory the plan gave it.
 
-Kernels of one level run in any order and arena memory starts as garbage, so that a wrong level or lifetime shows.
+Kernels of one level run in any order and arena memory starts as garbage, so that a wrong level or lifetime
+shows.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def _run(kernel: Kernel, memory: dict[Buffer, Array]) -> None:
     spec, places = kernel.spec, kernel.places
     counters = {s.operand for s in spec.steps if isinstance(s, Index)}
     arrays = [
-        np.zeros(1, np.int64) if i in counters or p.buffer is None else memory[p.buffer] for i, p in enumerate(places)
+        np.zeros(1, np.int64) if i in counters or p.buffer is None else memory[p.buffer]
+        for i, p in enumerate(places)
     ]
     strides, offsets = [p.strides for p in places], [p.offset for p in places]
     if isinstance(spec, MatmulSpec):

@@ -61,13 +61,18 @@ def test_the_pipeline_keeps_values_and_settles() -> None:
 @pytest.mark.parametrize("dtype", [F32, I64, BOOL, dtypes.bfloat16], ids=lambda d: d.name)
 def test_decompositions_of_every_dtype(dtype: DType) -> None:
     x = an_input(3, 4, dtype=dtype)
-    outputs = tuple(op.trace(x, axis=axis, keepdim=k) for op in (ops.argmax, ops.argmin) for axis in (0, 1) for k in (False, True))
+    outputs = tuple(
+        op.trace(x, axis=axis, keepdim=k)
+        for op in (ops.argmax, ops.argmin)
+        for axis in (0, 1)
+        for k in (False, True)
+    )
     array = np.random.default_rng(0).integers(0, 2, (3, 4)).astype(dtype.numpy)
     after = keeps_values(decompose, Graph((x,), outputs), [array])
     assert all(v.op.decompose is None for v in after.nodes if isinstance(v, Apply))
 
 
-# Single rules --------------------------------------------------------------------------------------------------------
+# Single rules -------------------------------------------------------------------------------------
 
 x, y = an_input(3, 4), an_input(3, 4, name="y")
 i = an_input(3, 4, dtype=I64, name="i")

@@ -45,14 +45,16 @@ def check_memory(plan: Plan) -> None:
 
 
 def check_order(plan: Plan) -> None:
-    """Whatever a kernel reads was written at a lower level; kernels of one level touch nothing the other writes."""
+    """Whatever a kernel reads was written at a lower level, and no kernel reads what another of its level
+    writes.
+    """
     written = {**dict.fromkeys(plan.inputs, -1), **dict.fromkeys(plan.constants, -1)}
     for level in sorted(set(plan.levels)):
         together = [accesses(k) for k, own in zip(plan.kernels, plan.levels, strict=True) if own == level]
         for number, (reads, writes) in enumerate(together):
             assert all(b in written or b in writes for b in reads), "memory is read before it is written"
             for other_reads, other_writes in together[:number]:
-                # Two kernels may fill different parts of one buffer, but neither may read what the other writes.
+                # Two kernels may fill different parts of one buffer.
                 assert not (writes & other_reads or other_writes & reads)
         for _, writes in together:
             written |= dict.fromkeys(writes, level)
@@ -67,7 +69,9 @@ def test_random_plans(seed: int) -> None:
         check_memory(plan)
         check_order(plan)
         for got, wanted in zip(simulate(plan, arrays, number), evaluate(graph, arrays), strict=True):
-            np.testing.assert_array_equal(got.reshape(wanted.shape), wanted, err_msg=f"seed {number}\n{graph}")
+            np.testing.assert_array_equal(
+                got.reshape(wanted.shape), wanted, err_msg=f"seed {number}\n{graph}"
+            )
 
 
 @pytest.mark.parametrize("seed", range(1000, 1060, 20))
@@ -89,7 +93,7 @@ def test_random_plans_with_writes(seed: int) -> None:
 
 
 def random_writes(graph: Graph, rng: np.random.Generator) -> tuple[tuple[int, Value], ...]:
-    """New values for some inputs: any value of the right shape, views of inputs and the inputs themselves included."""
+    """New values for some inputs: any of the right shape, views of inputs and inputs included."""
     writes = []
     for number, x in enumerate(graph.inputs):
         fitting = [v for v in graph.nodes if v.type == x.type and v is not x]

@@ -42,7 +42,7 @@ def same(got: Sequence[Array], wanted: Sequence[Array], rtol: float = 0.0) -> No
             np.testing.assert_array_equal(a, b)
 
 
-# Random graphs -------------------------------------------------------------------------------------------------------
+# Random graphs ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -99,7 +99,20 @@ def test_outputs_that_are_inputs_views_constants_or_twice_the_same() -> None:
     numbers = constant(np.arange(3, dtype=np.float32))
     full = ops.full.trace(shape=(2, 2), value=7, dtype=I64)
     counted = ops.iota.trace(shape=(2, 3), axis=1, dtype=I64)
-    graph = Graph((x,), (x, y, y, turned, numbers, constant(np.float64(2.5)), full, counted, ops.flip.trace(counted, axes=(1,))))
+    graph = Graph(
+        (x,),
+        (
+            x,
+            y,
+            y,
+            turned,
+            numbers,
+            constant(np.float64(2.5)),
+            full,
+            counted,
+            ops.flip.trace(counted, axes=(1,)),
+        ),
+    )
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     outputs = run(graph, [array])
     same(outputs, evaluate(graph, [array]))
@@ -110,7 +123,9 @@ def test_outputs_that_are_inputs_views_constants_or_twice_the_same() -> None:
 def test_literals_survive() -> None:
     x = an_input((5,), F32)
     numbers = [-0.0, np.inf, -np.inf, np.nan, 1e-45, 2.0**63, 0.1]
-    graph = Graph((x,), tuple(ops.where.trace(ops.lt.trace(x, 9.0), constant(np.float32(n)), x) for n in numbers))
+    graph = Graph(
+        (x,), tuple(ops.where.trace(ops.lt.trace(x, 9.0), constant(np.float32(n)), x) for n in numbers)
+    )
     for out, number in zip(run(graph, [np.zeros(5, np.float32)]), numbers, strict=True):
         wanted = np.full(5, number, np.float32)
         np.testing.assert_array_equal(out.view(np.int32) & 0x7FFFFFFF, wanted.view(np.int32) & 0x7FFFFFFF)
@@ -129,7 +144,10 @@ def test_subnormal_numbers_before_while_and_after_compiling() -> None:
 
 def test_a_quotient_is_not_a_product_with_a_reciprocal() -> None:
     x = an_input((3,))
-    (out,) = run(Graph((x,), (ops.mul.trace(ops.add.trace(ops.div.trace(x, 7.0), 0.0), 1.0),)), [np.full(3, 11, np.float32)])
+    (out,) = run(
+        Graph((x,), (ops.mul.trace(ops.add.trace(ops.div.trace(x, 7.0), 0.0), 1.0),)),
+        [np.full(3, 11, np.float32)],
+    )
     assert out[0] == np.float32(1.5714285373687744)
 
 
@@ -142,10 +160,12 @@ def test_no_multiply_add_is_fused() -> None:
     np.testing.assert_array_equal(out, 0.0)
 
 
-# Writes --------------------------------------------------------------------------------------------------------------
+# Writes -------------------------------------------------------------------------------------------
 
 
-def written(graph: Graph, writes: tuple[tuple[int, Value], ...], arrays: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+def written(
+    graph: Graph, writes: tuple[tuple[int, Value], ...], arrays: Sequence[Array]
+) -> tuple[list[Array], list[Array]]:
     """Outputs and inputs after a program with writes ran."""
     everything = Graph(graph.inputs, (*graph.outputs, *(v for _, v in writes)))
     executable = Executable(Request(everything, writes))
@@ -153,7 +173,12 @@ def written(graph: Graph, writes: tuple[tuple[int, Value], ...], arrays: Sequenc
     return executable(*copies), copies
 
 
-def check_writes(inputs: tuple[Input, ...], outputs: tuple[Value, ...], writes: tuple[tuple[int, Value], ...], arrays: Sequence[Array]) -> None:
+def check_writes(
+    inputs: tuple[Input, ...],
+    outputs: tuple[Value, ...],
+    writes: tuple[tuple[int, Value], ...],
+    arrays: Sequence[Array],
+) -> None:
     """Outputs and written inputs are the interpreter's, all computed from the old values."""
     got, after = written(Graph(inputs, outputs), writes, arrays)
     wanted = evaluate(Graph(inputs, (*outputs, *(v for _, v in writes))), arrays)
@@ -179,7 +204,9 @@ def test_old_values_are_read_before_they_are_overwritten() -> None:
     # Readers of the old x: a reduction, a transpose, the other input's new value, an output.
     rows = ops.sum.trace(x, axes=(1,))
     turned = ops.permute.trace(ops.mul.trace(x, 3.0), axes=(1, 0))
-    check_writes((x, y), (rows, turned, x), ((0, new), (1, ops.sub.trace(x, y))), [numbers(5, 40), numbers(5, 40)])
+    check_writes(
+        (x, y), (rows, turned, x), ((0, new), (1, ops.sub.trace(x, y))), [numbers(5, 40), numbers(5, 40)]
+    )
 
 
 def test_two_inputs_change_places() -> None:
@@ -192,7 +219,12 @@ def test_an_input_reversed_or_turned_into_itself() -> None:
     check_writes((x,), (), ((0, ops.flip.trace(x, axes=(0,))),), [numbers(33)])
     check_writes((x,), (), ((0, ops.add.trace(ops.flip.trace(x, axes=(0,)), x)),), [numbers(33)])
     square = an_input((17, 17))
-    check_writes((square,), (), ((0, ops.add.trace(ops.permute.trace(square, axes=(1, 0)), square)),), [numbers(17, 17)])
+    check_writes(
+        (square,),
+        (),
+        ((0, ops.add.trace(ops.permute.trace(square, axes=(1, 0)), square)),),
+        [numbers(17, 17)],
+    )
 
 
 def test_one_value_written_to_two_inputs_and_returned() -> None:
@@ -221,12 +253,16 @@ def test_a_slice_of_an_input_updated() -> None:
     x = an_input((4, 6))
     attrs = {"starts": (1, 0), "stops": (3, 6), "steps": (1, 2)}
     part = ops.slice.trace(x, **attrs)
-    check_writes((x,), (part,), ((0, ops.slice_update.trace(x, ops.neg.trace(part), **attrs)),), [numbers(4, 6)])
+    check_writes(
+        (x,), (part,), ((0, ops.slice_update.trace(x, ops.neg.trace(part), **attrs)),), [numbers(4, 6)]
+    )
 
 
 def test_a_strided_input_is_written_in_its_own_layout() -> None:
     x = an_input((3, 5))
-    request = Request(Graph((x,), (ops.add.trace(x, 1.0),)), ((0, ops.add.trace(x, 1.0)),), strides={0: (1, 3)})
+    request = Request(
+        Graph((x,), (ops.add.trace(x, 1.0),)), ((0, ops.add.trace(x, 1.0)),), strides={0: (1, 3)}
+    )
     request = Request(Graph((x,), (request.writes[0][1],)), request.writes, strides={0: (1, 3)})
     array = np.asfortranarray(numbers(3, 5))
     old = array.copy()
@@ -244,16 +280,26 @@ def test_random_writes(seed: int) -> None:
         value = candidates[rng.integers(len(candidates))]
         value = ops.amin.trace(value, axes=tuple(range(value.ndim)))
         value = ops.reshape.trace(value, shape=())
-        writes.append((number, ops.add.trace(graph.inputs[number], value) if rng.random() < 0.7 else ops.expand.trace(value, shape=x.shape)))
+        writes.append(
+            (
+                number,
+                ops.add.trace(graph.inputs[number], value)
+                if rng.random() < 0.7
+                else ops.expand.trace(value, shape=x.shape),
+            )
+        )
     check_writes(graph.inputs, graph.outputs, tuple(writes), arrays)
 
 
-# Checks --------------------------------------------------------------------------------------------------------------
+# Checks -------------------------------------------------------------------------------------------
 
 
 def test_a_failed_check_stops_before_anything_is_written() -> None:
     x, index = an_input((4, 3)), an_input((2,), I64, "index")
-    bad = ops.reshape.trace(ops.any.trace(ops.bitwise_or.trace(ops.lt.trace(index, 0), ops.ge.trace(index, 4)), axes=(0,)), shape=())
+    bad = ops.reshape.trace(
+        ops.any.trace(ops.bitwise_or.trace(ops.lt.trace(index, 0), ops.ge.trace(index, 4)), axes=(0,)),
+        shape=(),
+    )
     new = ops.sub.trace(x, 1.0)
     late = ops.take.trace(new, index, axis=0)
     executable = Executable(Request(Graph((x, index), (late, new, bad)), ((0, new),), (bad,)))
@@ -267,7 +313,7 @@ def test_a_failed_check_stops_before_anything_is_written() -> None:
     np.testing.assert_array_equal(array, old - 1)
 
 
-# Threads -------------------------------------------------------------------------------------------------------------
+# Threads ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -314,7 +360,7 @@ def test_sums_of_a_million_stay_accurate() -> None:
         np.testing.assert_allclose(out, count * float(np.float32(0.1)), rtol=1e-6)
 
 
-# Memory --------------------------------------------------------------------------------------------------------------
+# Memory -------------------------------------------------------------------------------------------
 
 
 def test_a_chain_of_kernels_reuses_memory() -> None:

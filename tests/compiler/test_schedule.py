@@ -51,7 +51,7 @@ def weights(requires_grad: bool = False) -> tuple[fw.Tensor, fw.Tensor]:
     return fw.rand(WIDTH).requires_grad_(requires_grad), fw.rand(WIDTH).requires_grad_(requires_grad)
 
 
-# Whole functions -----------------------------------------------------------------------------------------------------
+# Whole functions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -111,7 +111,9 @@ def test_a_chain_of_fifty_ops_is_one_kernel() -> None:
 
 
 def test_a_linear_layer_and_its_activation_are_one_kernel() -> None:
-    (kernel,) = kernels_of(lambda x, w, b: F.gelu(F.linear(x, w, b)), batch(), fw.rand(10, WIDTH), fw.rand(10))
+    (kernel,) = kernels_of(
+        lambda x, w, b: F.gelu(F.linear(x, w, b)), batch(), fw.rand(10, WIDTH), fw.rand(10)
+    )
     assert kernel.ops[0] == "matmul" and "erf" in kernel.ops
 
 
@@ -148,14 +150,17 @@ def test_updates_of_many_parameters_share_launches() -> None:
     assert len({k.level for k in facts}) <= 2
 
 
-# Graphs --------------------------------------------------------------------------------------------------------------
+# Graphs -------------------------------------------------------------------------------------------
 
 kind = TensorType((ROWS, WIDTH), dtypes.float32)
 x, y = Input(kind, name="x"), Input(kind, name="y")
 
 
 def test_views_cost_no_kernel() -> None:
-    value = ops.flip.trace(ops.permute.trace(ops.slice.trace(x, starts=(2, 1), stops=(30, 40), steps=(1, 3)), axes=(1, 0)), axes=(0,))
+    value = ops.flip.trace(
+        ops.permute.trace(ops.slice.trace(x, starts=(2, 1), stops=(30, 40), steps=(1, 3)), axes=(1, 0)),
+        axes=(0,),
+    )
     assert fused((ops.neg.trace(value),), (x,)) == [["neg"]]
 
 
@@ -204,6 +209,8 @@ def test_a_kernel_does_not_grow_without_end() -> None:
 def test_the_plan_is_the_same_each_time() -> None:
     def texts() -> list[str]:
         value = ops.sum.trace(ops.exp.trace(ops.add.trace(x, y)), axes=(0,))
-        return [str(k.spec) for k in planned(Request(Graph((x, y), (value, ops.mul.trace(x, value))))).kernels]
+        return [
+            str(k.spec) for k in planned(Request(Graph((x, y), (value, ops.mul.trace(x, value))))).kernels
+        ]
 
     assert texts() == texts()

@@ -1,6 +1,6 @@
 """Run a function eagerly and compiled, each on state of its own, and compare everything a caller can see.
 
-`make()` builds one world: the function, and `look()`, which gives whatever state should be compared after each call.
+`make()` builds one world: the function, and `look()`, which gives whatever state is compared after each call.
 """
 
 from __future__ import annotations
@@ -22,6 +22,15 @@ World = tuple[Callable[..., Any], Look]
 def nothing() -> Any:
     """State of a function that has none."""
     return None
+
+
+def grad_of(t: fw.Tensor) -> fw.Tensor:
+    """The gradient of a tensor that has one.
+
+    For functions that are compiled: an assert that pytest has rewritten, as in test modules, is an effect.
+    """
+    assert t.grad is not None
+    return t.grad
 
 
 def same(got: Any, wanted: Any, rtol: float = 1e-5, where: str = "result") -> None:
@@ -118,8 +127,10 @@ def copied(x: Any) -> Any:
     return x
 
 
-def check(function: Callable[..., Any], *calls: Sequence[Any], mode: str = "replay", variants: int | None = None) -> Twins:
-    """`function`, without state, gives compiled what it gives eagerly, for every call's arguments, twice over."""
+def check(
+    function: Callable[..., Any], *calls: Sequence[Any], mode: str = "replay", variants: int | None = None
+) -> Twins:
+    """`function`, without state, gives compiled what it gives eagerly, for each call's arguments, twice."""
     twins = Twins(lambda: (function, nothing))
     for _ in range(2):
         for args in calls:

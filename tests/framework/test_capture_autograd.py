@@ -12,7 +12,7 @@ import framework as fw
 import framework.nn.functional as F
 from framework import nn, optim
 from framework.capture.compile import CompiledFunction
-from tests.framework.capture_check import Twins, World, check, nothing, same
+from tests.framework.capture_check import Twins, World, check, grad_of, nothing, same
 
 
 def leaf(*numbers: float) -> fw.Tensor:
@@ -37,8 +37,7 @@ class Cube(fw.autograd.Function):
 def test_a_custom_function() -> None:
     def function(x: fw.Tensor) -> fw.Tensor:
         Cube.apply(x, 2.0).sum().backward()
-        assert x.grad is not None
-        return x.grad * 1
+        return grad_of(x) * 1
 
     twins = check(function, (leaf(1.0, 2.0),))
     assert twins.compiled(leaf(1.0, 2.0)).tolist() == [12, 48]
@@ -57,8 +56,7 @@ def world(function: Callable[[fw.Tensor, fw.Tensor], Any]) -> Callable[[], World
 def gradient_read(w: fw.Tensor, x: fw.Tensor) -> fw.Tensor:
     w.grad = None
     (w * x).sum().backward()
-    assert w.grad is not None
-    return w.grad.norm()
+    return grad_of(w).norm()
 
 
 def gradient_of_before(w: fw.Tensor, x: fw.Tensor) -> fw.Tensor:
@@ -70,8 +68,7 @@ def gradient_of_before(w: fw.Tensor, x: fw.Tensor) -> fw.Tensor:
 def gradient_scaled(w: fw.Tensor, x: fw.Tensor) -> None:
     w.grad = None
     (w * x).sum().backward()
-    assert w.grad is not None
-    w.grad.mul_(0.5)
+    grad_of(w).mul_(0.5)
 
 
 def gradient_assigned(w: fw.Tensor, x: fw.Tensor) -> None:
@@ -93,8 +90,7 @@ def intermediate_retained(w: fw.Tensor, x: fw.Tensor) -> Any:
     y = w * x
     y.retain_grad()
     (y * y).sum().backward()
-    assert y.grad is not None
-    return y.grad * 1
+    return grad_of(y) * 1
 
 
 def tensor_hook(w: fw.Tensor, x: fw.Tensor) -> None:
@@ -168,6 +164,7 @@ def test_gradients_inside(function: Callable[..., Any]) -> None:
     twins = Twins(world(function))
     for i in range(5):
         twins.call(fw.tensor([1.0, 2.0, 3.0]) * (i + 1))
+    twins.expect("replay")
     assert len(twins.compiled.variants) <= 2
 
 

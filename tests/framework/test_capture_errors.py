@@ -50,41 +50,110 @@ x23 = fw.arange(6.0).reshape(2, 3)
 i2 = fw.tensor([0, 1])
 
 BAD = {
-    "broadcast": Bad(lambda x, y: x + y, (x23, fw.ones(4)), RuntimeError, r"\[2, 3\].*\[4\]", (x23, fw.ones(3))),
-    "matmul": Bad(lambda x, y: x @ y, (x23, fw.ones(4, 2)), RuntimeError, "2x3 and 4x2", (x23, fw.ones(3, 2))),
-    "matmul dtypes": Bad(lambda x, y: x @ y, (x23, fw.ones(3, 2).double()), RuntimeError, "float32 != float64"),
+    "broadcast": Bad(
+        lambda x, y: x + y, (x23, fw.ones(4)), RuntimeError, r"\[2, 3\].*\[4\]", (x23, fw.ones(3))
+    ),
+    "matmul": Bad(
+        lambda x, y: x @ y, (x23, fw.ones(4, 2)), RuntimeError, "2x3 and 4x2", (x23, fw.ones(3, 2))
+    ),
+    "matmul dtypes": Bad(
+        lambda x, y: x @ y, (x23, fw.ones(3, 2).double()), RuntimeError, "float32 != float64"
+    ),
     "view": Bad(lambda x, n: x.view(n), (x23, 7), RuntimeError, "invalid for input of size 6", (x23, 6)),
     "dimension": Bad(lambda x, d: x.sum(d), (x23, 2), IndexError, "Dimension out of range", (x23, 1)),
-    "linear": Bad(lambda x, w: F.linear(x, w), (x23, fw.ones(4, 5)), RuntimeError, r"\[2, 3\] and \[4, 5\]", (x23, fw.ones(4, 3))),
-    "cat": Bad(lambda x, y: fw.cat([x, y]), (x23, fw.ones(2, 4)), RuntimeError, "except in dimension 0", (x23, x23)),
+    "linear": Bad(
+        lambda x, w: F.linear(x, w),
+        (x23, fw.ones(4, 5)),
+        RuntimeError,
+        r"\[2, 3\] and \[4, 5\]",
+        (x23, fw.ones(4, 3)),
+    ),
+    "cat": Bad(
+        lambda x, y: fw.cat([x, y]), (x23, fw.ones(2, 4)), RuntimeError, "except in dimension 0", (x23, x23)
+    ),
     "where": Bad(lambda c, x: fw.where(c, x, 0.0), (x23, x23), RuntimeError, "bool", (x23 > 1, x23)),
     "bool sub": Bad(lambda x: x - x, (x23 > 1,), RuntimeError, "bool"),
-    "integer power": Bad(lambda x, y: x**y, (fw.tensor([2]), fw.tensor([-1])), RuntimeError, "negative integer powers", (i2, i2)),
-    "division by zero": Bad(lambda x, y: x // y, (i2, fw.tensor([1, 0])), RuntimeError, "ZeroDivisionError", (i2, fw.tensor([1, 2]))),
+    "integer power": Bad(
+        lambda x, y: x**y,
+        (fw.tensor([2]), fw.tensor([-1])),
+        RuntimeError,
+        "negative integer powers",
+        (i2, i2),
+    ),
+    "division by zero": Bad(
+        lambda x, y: x // y,
+        (i2, fw.tensor([1, 0])),
+        RuntimeError,
+        "ZeroDivisionError",
+        (i2, fw.tensor([1, 2])),
+    ),
     "mean of integers": Bad(lambda x: x.mean(), (i2,), RuntimeError, "floating point"),
     "empty max": Bad(lambda x: x.max(), (fw.ones(0),), RuntimeError, "numel|reduction dim"),
-    "embedding": Bad(lambda w, i: F.embedding(i, w), (x23, fw.tensor([0, 2])), IndexError, r"2 is out of (range|bounds)", (x23, i2)),
-    "embedding below": Bad(lambda w, i: F.embedding(i, w), (x23, fw.tensor([0, -1])), IndexError, "-1 is out of", (x23, i2)),
-    "embedding far": Bad(lambda w, i: F.embedding(i, w), (x23, fw.tensor([0, 10**15])), IndexError, "out of", (x23, i2)),
-    "gather": Bad(lambda x, i: x.gather(0, i), (x23, fw.tensor([[0, 1, 5]])), IndexError, "out of range", (x23, fw.tensor([[0, 1, 1]]))),
-    "index_select": Bad(lambda x, i: x.index_select(1, i), (x23, fw.tensor([3, 0])), IndexError, "out of range", (x23, i2)),
-    "index": Bad(lambda x, i: x[i], (x23, fw.tensor([0, -3])), IndexError, "out of", (x23, fw.tensor([0, -2]))),
+    "embedding": Bad(
+        lambda w, i: F.embedding(i, w),
+        (x23, fw.tensor([0, 2])),
+        IndexError,
+        r"2 is out of (range|bounds)",
+        (x23, i2),
+    ),
+    "embedding below": Bad(
+        lambda w, i: F.embedding(i, w), (x23, fw.tensor([0, -1])), IndexError, "-1 is out of", (x23, i2)
+    ),
+    "embedding far": Bad(
+        lambda w, i: F.embedding(i, w), (x23, fw.tensor([0, 10**15])), IndexError, "out of", (x23, i2)
+    ),
+    "gather": Bad(
+        lambda x, i: x.gather(0, i),
+        (x23, fw.tensor([[0, 1, 5]])),
+        IndexError,
+        "out of range",
+        (x23, fw.tensor([[0, 1, 1]])),
+    ),
+    "index_select": Bad(
+        lambda x, i: x.index_select(1, i), (x23, fw.tensor([3, 0])), IndexError, "out of range", (x23, i2)
+    ),
+    "index": Bad(
+        lambda x, i: x[i], (x23, fw.tensor([0, -3])), IndexError, "out of", (x23, fw.tensor([0, -2]))
+    ),
     "index_add": Bad(
-        lambda x, i: x.index_add_(0, i, fw.ones(2, 3)), (x23, fw.tensor([0, 2])), IndexError, "out of range", (x23.clone(), i2)
+        lambda x, i: x.index_add_(0, i, fw.ones(2, 3)),
+        (x23, fw.tensor([0, 2])),
+        IndexError,
+        "out of range",
+        (x23.clone(), i2),
     ),
     "cross entropy": Bad(
-        lambda x, t: F.cross_entropy(x, t), (x23, fw.tensor([0, 3])), IndexError, r"[Tt]arget 3|3 is out of", (x23, i2)
+        lambda x, t: F.cross_entropy(x, t),
+        (x23, fw.tensor([0, 3])),
+        IndexError,
+        r"[Tt]arget 3|3 is out of",
+        (x23, i2),
     ),
-    "cross entropy shape": Bad(lambda x, t: F.cross_entropy(x, t), (x23, fw.tensor([0])), ValueError, r"[Bb]atch|batch_size|2.*1"),
+    "cross entropy shape": Bad(
+        lambda x, t: F.cross_entropy(x, t), (x23, fw.tensor([0])), ValueError, r"[Bb]atch|batch_size|2.*1"
+    ),
     "bce": Bad(
-        lambda x, t: F.binary_cross_entropy(x, t), (fw.full((2,), 0.5), fw.tensor([0.0, 1.5])), RuntimeError, "between 0 and 1",
+        lambda x, t: F.binary_cross_entropy(x, t),
+        (fw.full((2,), 0.5), fw.tensor([0.0, 1.5])),
+        RuntimeError,
+        "between 0 and 1",
         (fw.full((2,), 0.5), fw.tensor([0.0, 1.0])),
     ),
     "not a tensor": Bad(lambda x, y: x + y, (x23, "a"), TypeError, "unsupported operand", (x23, 1.0)),
-    "device": Bad(lambda x, d: x.to(d), (x23, "nowhere"), RuntimeError, "Invalid device string", (x23, "cpu")),
-    "inplace broadcast": Bad(lambda x, y: x.add_(y), (fw.ones(3), x23), RuntimeError, r"shape|size", (fw.ones(3), fw.ones(3))),
-    "inplace cast": Bad(lambda x, y: x.add_(y), (fw.tensor([1]), fw.ones(1)), RuntimeError, "can't be cast", (fw.tensor([1]), fw.tensor([1]))),
-}  # fmt: skip
+    "device": Bad(
+        lambda x, d: x.to(d), (x23, "nowhere"), RuntimeError, "Invalid device string", (x23, "cpu")
+    ),
+    "inplace broadcast": Bad(
+        lambda x, y: x.add_(y), (fw.ones(3), x23), RuntimeError, r"shape|size", (fw.ones(3), fw.ones(3))
+    ),
+    "inplace cast": Bad(
+        lambda x, y: x.add_(y),
+        (fw.tensor([1]), fw.ones(1)),
+        RuntimeError,
+        "can't be cast",
+        (fw.tensor([1]), fw.tensor([1])),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -142,7 +211,7 @@ def test_in_place_on_a_leaf(run: Any) -> None:
 
 
 def test_a_gradient_of_the_wrong_shape(run: Any) -> None:
-    with pytest.raises(RuntimeError, match="shape|size"):
+    with pytest.raises(RuntimeError, match=r"shape|size"):
         run(lambda x: (x * 2).backward(fw.ones(4)))(leaf())
 
 
@@ -181,7 +250,10 @@ GOOD = (fw.tensor([0, 1, 4]), fw.tensor([0, 1, 2]))
 
 
 @pytest.mark.parametrize("warm", [0, 2])
-@pytest.mark.parametrize("bad", [(fw.tensor([0, 1, 5]), GOOD[1]), (GOOD[0], fw.tensor([0, 1, 3])), (fw.tensor([0, -1, 2]), GOOD[1])])
+@pytest.mark.parametrize(
+    "bad",
+    [(fw.tensor([0, 1, 5]), GOOD[1]), (GOOD[0], fw.tensor([0, 1, 3])), (fw.tensor([0, -1, 2]), GOOD[1])],
+)
 def test_a_bad_index_in_a_compiled_step_changes_nothing(warm: int, bad: tuple[fw.Tensor, fw.Tensor]) -> None:
     step = Step()
     compiled = CompiledFunction(step)
@@ -229,17 +301,17 @@ def test_a_failed_capture_leaves_everything_as_it_was() -> None:
 
 
 def test_errors_of_user_code_pass_unchanged() -> None:
-    class Mine(Exception):
+    class MineError(Exception):
         pass
 
     def function(x: fw.Tensor, fail: bool) -> fw.Tensor:
         if fail:
-            raise Mine("told you", x.shape)
+            raise MineError("told you", x.shape)
         return x * 2
 
     compiled = CompiledFunction(function)
     for _ in range(2):
-        with pytest.raises(Mine) as caught:
+        with pytest.raises(MineError) as caught:
             compiled(fw.ones(3), True)
         assert caught.value.args == ("told you", fw.ones(3).shape)
         assert compiled(fw.ones(3), False).tolist() == [2] * 3

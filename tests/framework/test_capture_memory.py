@@ -131,13 +131,15 @@ def test_a_parameter_written_without_grad() -> None:
 
 
 # Aliases
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def aliased() -> list[tuple[str, Callable[[], tuple[fw.Tensor, fw.Tensor]]]]:
     """Pairs of arguments with and without memory in common."""
 
-    def of_base(cut: Callable[[fw.Tensor], tuple[fw.Tensor, fw.Tensor]]) -> Callable[[], tuple[fw.Tensor, fw.Tensor]]:
+    def of_base(
+        cut: Callable[[fw.Tensor], tuple[fw.Tensor, fw.Tensor]],
+    ) -> Callable[[], tuple[fw.Tensor, fw.Tensor]]:
         return lambda: cut(numbers(8))
 
     return [
@@ -150,7 +152,10 @@ def aliased() -> list[tuple[str, Callable[[], tuple[fw.Tensor, fw.Tensor]]]]:
         ("one tensor", lambda: (lambda b: (b, b))(numbers(4))),
         ("detached", lambda: (lambda b: (b, b.detach()))(numbers(4))),
         ("reversed", lambda: (lambda b: (b, b.flip(0)))(numbers(4))),
-        ("numpy", lambda: (lambda a: (fw.from_numpy(a[:4]), fw.from_numpy(a[2:6])))(np.arange(8, dtype=np.float32))),
+        (
+            "numpy",
+            lambda: (lambda a: (fw.from_numpy(a[:4]), fw.from_numpy(a[2:6])))(np.arange(8, dtype=np.float32)),
+        ),
     ]
 
 
@@ -198,7 +203,13 @@ def test_an_argument_that_is_a_tensor_met_inside() -> None:
     compiled_run, look = make()
     eager_run, eager_look = make()
     compiled = CompiledFunction(compiled_run)
-    for choose in (lambda f: fw.zeros(4), lambda f: f.w, lambda f: f.w[:], lambda f: f.w.detach(), lambda f: fw.zeros(4)):
+    for choose in (
+        lambda f: fw.zeros(4),
+        lambda f: f.w,
+        lambda f: f.w[:],
+        lambda f: f.w.detach(),
+        lambda f: fw.zeros(4),
+    ):
         same(compiled(choose(compiled_run)), eager_run(choose(eager_run)))
         same(look(), eager_look())
 
@@ -293,7 +304,7 @@ def test_a_second_backward_raises() -> None:
 
 
 # Lifetimes
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_arguments_and_results_die_with_their_owner() -> None:

@@ -152,7 +152,14 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     )
     environment: dict[str, Any] = {**os.environ, "TRACEFUSE_CACHE": str(tmp_path)}
     outputs = [
-        subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
         for _ in range(2)
     ]
     assert [line.split() for line in outputs] == [["False", "True"], ["True", "False"]]

@@ -21,7 +21,9 @@ BATCHES = 4
 class Task:
     """A model, its optimizer, and a training step over them."""
 
-    def __init__(self, optimizer: Callable[[Any], optim.Optimizer], model: Callable[[], nn.Module] | None = None) -> None:
+    def __init__(
+        self, optimizer: Callable[[Any], optim.Optimizer], model: Callable[[], nn.Module] | None = None
+    ) -> None:
         self.model = model() if model else nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
         self.optimizer = optimizer(self.model.parameters())
 
@@ -42,7 +44,9 @@ class Task:
         return loss.detach()
 
 
-def twins_of(make: Callable[[], Task], step: Callable[[Task], Callable[..., Any]] | None = None) -> tuple[Twins, list[Task]]:
+def twins_of(
+    make: Callable[[], Task], step: Callable[[Task], Callable[..., Any]] | None = None
+) -> tuple[Twins, list[Task]]:
     """Twin worlds of a task, and the tasks (eager's first)."""
     tasks: list[Task] = []
 
@@ -114,7 +118,15 @@ def test_schedulers_change_numbers_without_compiling(scheduler: str) -> None:
     twins.expect("replay")
 
 
-@pytest.mark.parametrize(("option", "values"), [("lr", (0.1, 0.0, 3e-4)), ("betas", ((0.5, 0.9), (0.0, 0.999))), ("weight_decay", (0.2, 0.3)), ("eps", (1e-3,))])
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("lr", (0.1, 0.0, 3e-4)),
+        ("betas", ((0.5, 0.9), (0.0, 0.999))),
+        ("weight_decay", (0.2, 0.3)),
+        ("eps", (1e-3,)),
+    ],
+)
 def test_options_changed_by_hand(option: str, values: tuple[Any, ...]) -> None:
     twins, tasks = twins_of(lambda: Task(OPTIMIZERS["adamw"]))
     train(twins)
@@ -193,7 +205,14 @@ def test_micro_batches_inside_one_call() -> None:
     twins.expect("replay")
 
 
-@pytest.mark.parametrize("clip", [lambda p: clip_grad_norm_(p, 0.05), lambda p: clip_grad_norm_(p, 1e9, norm_type=1.0), lambda p: clip_grad_value_(p, 0.01)])
+@pytest.mark.parametrize(
+    "clip",
+    [
+        lambda p: clip_grad_norm_(p, 0.05),
+        lambda p: clip_grad_norm_(p, 1e9, norm_type=1.0),
+        lambda p: clip_grad_value_(p, 0.01),
+    ],
+)
 def test_gradient_clipping(clip: Any) -> None:
     def step(task: Task) -> Callable[..., Any]:
         def run(x: fw.Tensor, y: fw.Tensor) -> Any:
@@ -254,7 +273,9 @@ def test_dropout_draws_anew_on_each_call() -> None:
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
 def test_dropout_of_nothing_and_everything(p: float) -> None:
-    twins, _ = twins_of(lambda: Task(OPTIMIZERS["sgd"], lambda: nn.Sequential(nn.Dropout(p), nn.Linear(4, 3))))
+    twins, _ = twins_of(
+        lambda: Task(OPTIMIZERS["sgd"], lambda: nn.Sequential(nn.Dropout(p), nn.Linear(4, 3)))
+    )
     train(twins)
 
 
@@ -267,7 +288,13 @@ def test_every_generator_function() -> None:
         generator.manual_seed(5)
 
         def draw(x: fw.Tensor) -> Any:
-            return fw.rand(3), fw.randn(2, 2), fw.rand(4, generator=generator), fw.bernoulli(fw.full((8,), 0.5)), x + fw.rand_like(x)
+            return (
+                fw.rand(3),
+                fw.randn(2, 2),
+                fw.rand(4, generator=generator),
+                fw.bernoulli(fw.full((8,), 0.5)),
+                x + fw.rand_like(x),
+            )
 
         return draw, lambda: generator.get_state()
 
@@ -279,7 +306,10 @@ def test_every_generator_function() -> None:
 
 def test_batch_norm_counts_and_averages() -> None:
     twins, tasks = twins_of(
-        lambda: Task(OPTIMIZERS["adam"], lambda: nn.Sequential(nn.Linear(4, 6, bias=False), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)))
+        lambda: Task(
+            OPTIMIZERS["adam"],
+            lambda: nn.Sequential(nn.Linear(4, 6, bias=False), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)),
+        )
     )
     train(twins)
     for mode in (False, True):
@@ -325,7 +355,9 @@ def test_a_parameter_group_added_later() -> None:
 def test_states_loaded_between_calls() -> None:
     twins, tasks = twins_of(lambda: Task(OPTIMIZERS["adamw"]))
     train(twins, 2)
-    saved = [({k: v.clone() for k, v in t.model.state_dict().items()}, t.optimizer.state_dict()) for t in tasks]
+    saved = [
+        ({k: v.clone() for k, v in t.model.state_dict().items()}, t.optimizer.state_dict()) for t in tasks
+    ]
     train(twins, 2)
     for task, (weights, options) in zip(tasks, saved, strict=True):
         task.model.load_state_dict(weights)
@@ -411,7 +443,12 @@ def test_tied_weights_embedding_and_layer_norm() -> None:
 
 def test_capture_itself_runs_no_backward() -> None:
     # The program runs once per call: were the capture real too, the first step would count twice.
-    twins, tasks = twins_of(lambda: Task(OPTIMIZERS["adam"], lambda: nn.Sequential(nn.Linear(4, 6, bias=False), nn.BatchNorm1d(6), nn.Linear(6, 3))))
+    twins, tasks = twins_of(
+        lambda: Task(
+            OPTIMIZERS["adam"],
+            lambda: nn.Sequential(nn.Linear(4, 6, bias=False), nn.BatchNorm1d(6), nn.Linear(6, 3)),
+        )
+    )
     twins.call(*batch(0))
     twins.expect("replay")
     state = tasks[1].optimizer.state

@@ -30,7 +30,7 @@ class Pair:
 Point = collections.namedtuple("Point", ["x", "y"])
 
 # Containers
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -145,11 +145,13 @@ def test_a_result_written_in_place_by_the_caller_does_not_come_back() -> None:
 
 
 # Arguments
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_nested_arguments_keywords_and_defaults() -> None:
-    def function(pair: Any, options: dict[str, Any], scale: float = 2.0, *rest: fw.Tensor, bias: Any = None) -> fw.Tensor:
+    def function(
+        pair: Any, options: dict[str, Any], scale: float = 2.0, *rest: fw.Tensor, bias: Any = None
+    ) -> fw.Tensor:
         out = pair[0] * scale + options["x"]
         for x in rest:
             out = out + x
@@ -166,17 +168,23 @@ def test_nested_arguments_keywords_and_defaults() -> None:
 
 
 def test_a_python_number_is_part_of_what_the_call_means() -> None:
-    twins = check(lambda x, n: x * n, (vector(), 2), (vector(), 3), (vector(), 2.0), (vector(), -0.0), (vector(), 0.0))
+    twins = check(
+        lambda x, n: x * n, (vector(), 2), (vector(), 3), (vector(), 2.0), (vector(), -0.0), (vector(), 0.0)
+    )
     x = twins.compiled(vector(), -0.0)
     assert np.signbit(x.numpy()).all()
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0), (2, 3, 4)])
 def test_every_shape(shape: tuple[int, ...]) -> None:
-    check(lambda x: ((x + 1).exp(), x.sum(), x.reshape(-1), x * fw.ones(x.shape)), (fw.rand(shape),), variants=1)
+    check(
+        lambda x: ((x + 1).exp(), x.sum(), x.reshape(-1), x * fw.ones(x.shape)), (fw.rand(shape),), variants=1
+    )
 
 
-@pytest.mark.parametrize("dtype", [fw.bool, fw.uint8, fw.int32, fw.int64, fw.float16, fw.bfloat16, fw.float32, fw.float64])
+@pytest.mark.parametrize(
+    "dtype", [fw.bool, fw.uint8, fw.int32, fw.int64, fw.float16, fw.bfloat16, fw.float32, fw.float64]
+)
 def test_every_dtype(dtype: Any) -> None:
     check(lambda x: (x + x, x == 1, x.float() * 0.5), (fw.tensor([0, 1, 1]).to(dtype),), variants=1)
 
@@ -187,7 +195,16 @@ def test_layouts_are_followed() -> None:
 
     compiled = CompiledFunction(function)
     base = fw.rand(6, 6)
-    views = [base, base.t(), base[::2, ::3], base.flip(0), base[1:, 2:], base[:, 0], base.expand(2, 6, 6), base[:0]]
+    views = [
+        base,
+        base.t(),
+        base[::2, ::3],
+        base.flip(0),
+        base[1:, 2:],
+        base[:, 0],
+        base.expand(2, 6, 6),
+        base[:0],
+    ]
     for _ in range(2):
         for x in views:
             same(compiled(x), function(x))
@@ -233,7 +250,7 @@ def test_grad_mode_dtype_and_requires_grad_are_part_of_the_call() -> None:
 
 
 # Length
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_chain_of_five_hundred_ops() -> None:
@@ -288,7 +305,7 @@ def test_a_branch_on_what_is_known_is_compiled() -> None:
 
 
 # History
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_gradients_through_a_result_are_eagers() -> None:

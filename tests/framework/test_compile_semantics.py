@@ -74,7 +74,9 @@ def test_compiled(case: Case) -> None:
     check_mode(case, functions)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if not c.gradient and c.name not in EAGER], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if not c.gradient and c.name not in EAGER], ids=lambda case: case.name
+)
 def test_fused(case: Case) -> None:
     run_case(replace(case, fn=between_neighbours(case.fn)), compiled_twice([]))
 

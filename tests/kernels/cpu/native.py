@@ -67,7 +67,7 @@ def check(
     index_strides: Sequence[int] | None = None,
     ulps: int = 0,
 ) -> list[Array]:
-    """Both results agree on every operand: equal, or floats within `ulps` of each one's dtype. Returns the native one."""
+    """Both results agree on every operand: equal, or floats within `ulps`. Returns the native one."""
     got = run_native(spec, extents, arrays, strides, index_strides)
     for number, (a, b) in enumerate(
         zip(got, run_reference(spec, extents, arrays, strides, index_strides), strict=True)
@@ -92,8 +92,14 @@ def assert_near(got: Array, wanted: Array, ulps: int, words: str = "") -> None:
 
 
 def _ordered(x: Array) -> Array:
-    """Floats as integers whose differences are ulps; -0.0 is one below 0.0, so that 0 ulps tells them apart."""
-    bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").astype(object if x.dtype.itemsize == 8 else np.int64)
+    """Floats as integers whose differences are ulps; -0.0 is one below 0.0, so that 0 ulps tells them
+    apart.
+    """
+    bits = (
+        np.ascontiguousarray(x)
+        .view(f"i{x.dtype.itemsize}")
+        .astype(object if x.dtype.itemsize == 8 else np.int64)
+    )
     lowest = -(2 ** (8 * x.dtype.itemsize - 1))
     return np.where(bits < 0, lowest - bits - 1, bits)
 

@@ -1,6 +1,6 @@
 """Loop nests as machine code against the reference: every class of loop, every dtype, every edge of a vector.
 
-One kernel serves all extents and several words, because a new kernel costs a tenth of a second and a call nothing.
+One kernel serves all extents and several words: a new kernel costs a tenth of a second, a call nothing.
 """
 
 from __future__ import annotations
@@ -55,10 +55,14 @@ def plain(dtype: DType, size: int, seed: int = 0) -> Array:
     rng = np.random.default_rng([seed, size])
     if dtype is dtypes.bool_:
         return rng.random(size) < 0.5
-    return rng.normal(0, 1, size).astype(dtype.numpy) if dtype.is_floating_point else rng.integers(0, 4, size).astype(dtype.numpy)
+    return (
+        rng.normal(0, 1, size).astype(dtype.numpy)
+        if dtype.is_floating_point
+        else rng.integers(0, 4, size).astype(dtype.numpy)
+    )
 
 
-# The scalar vocabulary ------------------------------------------------------------------------------------------------
+# The scalar vocabulary ----------------------------------------------------------------------------
 
 FLOATING_UNARY = "sqrt rsqrt exp expm1 log log1p sin cos tanh erf sigmoid floor ceil trunc round".split()
 COMPARISONS = "eq ne lt le gt ge".split()
@@ -131,7 +135,9 @@ def test_casts(source: DType) -> None:
     for size in EXTENTS:
         x = drawn(source, size)
         if source.is_floating_point:
-            x = plain(source, size) * np.asarray(40, source.numpy)  # What does not fit an integer is the CPU's choice.
+            x = plain(source, size) * np.asarray(
+                40, source.numpy
+            )  # What does not fit an integer is the CPU's choice.
         check(spec, (size,), [x, *(np.zeros(size, d.numpy) for d in targets)], [(1,)] * len(operands))
 
 
@@ -146,26 +152,37 @@ def test_selection_and_literals(dtype: DType) -> None:
     for n, number in enumerate(numbers):
         if dtype is dtypes.float16 and number == 2.0**63:
             number = 60000.0
-        steps += [Literal(f"n{n}", number, dtype), Call(f"w{n}", "where", ("c", "x", f"n{n}"), dtype.arithmetic)]
+        steps += [
+            Literal(f"n{n}", number, dtype),
+            Call(f"w{n}", "where", ("c", "x", f"n{n}"), dtype.arithmetic),
+        ]
         steps += [Store(f"w{n}", len(operands))]
         operands.append(Operand(dtype, (1,)))
     spec = LoopSpec("literals", 1, 0, "rows", tuple(operands), tuple(steps))
     for size in EXTENTS:
         outputs = [np.zeros(size, dtype.numpy) for _ in numbers]
-        check(spec, (size,), [drawn(dtypes.bool_, size), drawn(dtype, size), *outputs], [(1,)] * len(operands))
+        check(
+            spec, (size,), [drawn(dtypes.bool_, size), drawn(dtype, size), *outputs], [(1,)] * len(operands)
+        )
 
 
 def test_random_bits() -> None:
     i64 = dtypes.int64
     operands = (Operand(i64, (0,)), Operand(i64, (0,)), Operand(i64, (1,)), Operand(i64, (1,)))
-    steps = (Load("seed", 0), Load("offset", 1), Index("i", 2), Call("r", "random_bits", ("seed", "offset", "i"), i64), Store("r", 3))
+    steps = (
+        Load("seed", 0),
+        Load("offset", 1),
+        Index("i", 2),
+        Call("r", "random_bits", ("seed", "offset", "i"), i64),
+        Store("r", 3),
+    )
     spec = LoopSpec("random", 1, 0, "rows", operands, steps)
     for seed, offset, first in ((0, 0, 0), (2**40 + 3, 2**33 + 1, 5), (-1, -1, 2**34)):
         arrays = [np.array([seed]), np.array([offset]), np.array([first]), np.zeros(100, np.int64)]
         check(spec, (100,), arrays, [(0,), (0,), (1,), (1,)])
 
 
-# Pointwise loops over several axes -----------------------------------------------------------------------------------
+# Pointwise loops over several axes ----------------------------------------------------------------
 
 
 def pointwise(dtype: DType, rows: int, patterns: list[tuple[Any, ...]]) -> LoopSpec:
@@ -214,14 +231,26 @@ def test_one_operand_read_and_written() -> None:
 def test_a_scalar_computed_once_serves_every_element() -> None:
     f32 = dtypes.float32
     operands = (Operand(f32, (0,)), Operand(f32, (1,)), Operand(f32, (1,)), Operand(f32, (0,)))
-    steps = (Load("a", 0), Call("e", "exp", ("a",), f32), Load("x", 1), Call("y", "mul", ("x", "e"), f32), Store("y", 2))
+    steps = (
+        Load("a", 0),
+        Call("e", "exp", ("a",), f32),
+        Load("x", 1),
+        Call("y", "mul", ("x", "e"), f32),
+        Store("y", 2),
+    )
     spec = LoopSpec("scalar", 1, 0, "rows", (*operands[:3],), steps)
     assert spec.levels == {"a": 0, "e": 0, "x": 1, "y": 1}
     for n in EXTENTS:
-        check(spec, (n,), [np.array([0.5], np.float32), plain(f32, n), np.zeros(n, np.float32)], [(0,), (1,), (1,)], ulps=2)
+        check(
+            spec,
+            (n,),
+            [np.array([0.5], np.float32), plain(f32, n), np.zeros(n, np.float32)],
+            [(0,), (1,), (1,)],
+            ulps=2,
+        )
 
 
-# Reductions over the inner axes --------------------------------------------------------------------------------------
+# Reductions over the inner axes -------------------------------------------------------------------
 
 
 def combines(dtype: DType) -> list[str]:
@@ -295,7 +324,14 @@ def softmax_spec(dtype: DType, vector: str) -> LoopSpec:
         Call("l", "log1p", ("t",), wide),
         Store("l", 2),
     )
-    return LoopSpec("softmax", 1, 1, vector, (Operand(dtype, pattern), Operand(dtype, pattern), Operand(dtype, (1, 0))), steps)
+    return LoopSpec(
+        "softmax",
+        1,
+        1,
+        vector,
+        (Operand(dtype, pattern), Operand(dtype, pattern), Operand(dtype, (1, 0))),
+        steps,
+    )
 
 
 @pytest.mark.parametrize("vector", ["inner", "rows"])
@@ -309,7 +345,9 @@ def test_several_loops_over_a_row(dtype: DType, vector: str) -> None:
         arrays = [x, np.zeros_like(x), np.zeros(rows, dtype.numpy)]
         got = check(spec, (rows, size), arrays, [*strides, (1, 0)], ulps=FUNCTION_ULPS + 2)
         sums = got[1].reshape((rows, size) if vector == "inner" else (size, rows)).astype(np.float64)
-        np.testing.assert_allclose(sums.sum(1 if vector == "inner" else 0), 1, rtol=3e-2 if dtype.compute else 1e-5)
+        np.testing.assert_allclose(
+            sums.sum(1 if vector == "inner" else 0), 1, rtol=3e-2 if dtype.compute else 1e-5
+        )
 
 
 def test_a_row_replaced_by_what_depends_on_all_of_it() -> None:
@@ -332,7 +370,7 @@ def test_a_row_replaced_by_what_depends_on_all_of_it() -> None:
         np.testing.assert_allclose(got[1].reshape(3, n), rows - rows.sum(1, keepdims=True), atol=1e-4)
 
 
-# Reductions over the rows --------------------------------------------------------------------------------------------
+# Reductions over the rows -------------------------------------------------------------------------
 
 
 def columns_spec(dtype: DType, name: str) -> LoopSpec:
@@ -344,7 +382,12 @@ def columns_spec(dtype: DType, name: str) -> LoopSpec:
         Store("row", 2),
         Reduce("whole", "row", name, dtype, outer=True, operand=3),
     )
-    operands = (Operand(dtype, (S, 1)), Operand(dtype, (0, 1)), Operand(dtype, (1, 0)), Operand(dtype, (0, 0)))
+    operands = (
+        Operand(dtype, (S, 1)),
+        Operand(dtype, (0, 1)),
+        Operand(dtype, (1, 0)),
+        Operand(dtype, (0, 0)),
+    )
     return LoopSpec("columns", 1, 1, "inner", operands, steps)
 
 
@@ -362,7 +405,9 @@ def test_column_reductions(dtype: DType) -> None:
         combine: Callable[..., Any] = {"add": np.add, "max": np.maximum, "min": np.minimum}[name].reduce
         initial = {} if name == "add" else {"initial": np.iinfo(dtype.numpy).max if name == "min" else False}
         for a, wanted in zip(
-            got[1:], (combine(exact, 0, **initial), combine(exact, 1, **initial), combine(exact, None, **initial)), strict=True
+            got[1:],
+            (combine(exact, 0, **initial), combine(exact, 1, **initial), combine(exact, None, **initial)),
+            strict=True,
         ):
             _assert_sums(a, np.asarray(wanted).reshape(-1), dtype, 4.0 * max(rows, size))
 
@@ -371,7 +416,9 @@ def _assert_sums(got: Array, wanted: Array, dtype: DType, size: float) -> None:
     if not dtype.is_floating_point:
         np.testing.assert_array_equal(got, wanted)
         return
-    epsilon = {dtypes.float64: 2e-16, dtypes.float32: 1e-7, dtypes.float16: 1e-3, dtypes.bfloat16: 8e-3}[dtype]
+    epsilon = {dtypes.float64: 2e-16, dtypes.float32: 1e-7, dtypes.float16: 1e-3, dtypes.bfloat16: 8e-3}[
+        dtype
+    ]
     np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=2 * epsilon, atol=2 * epsilon * size)
 
 
@@ -382,7 +429,9 @@ def test_parts_of_column_sums_add_up(parts: int) -> None:
     rows, size = 12, 19
     x = plain(f32, rows * size)
     arrays = [x, np.zeros(parts * size, np.float32), np.zeros(rows, np.float32), np.zeros(parts, np.float32)]
-    got = run_native(spec, (rows, size), arrays, [(size, 1), (0, 1), (1, 0), (0, 0)], (0, size, 0, 1), parts=parts)
+    got = run_native(
+        spec, (rows, size), arrays, [(size, 1), (0, 1), (1, 0), (0, 0)], (0, size, 0, 1), parts=parts
+    )
     each = x.reshape(parts, rows // parts, size).astype(np.float64)
     np.testing.assert_allclose(got[1].reshape(parts, size), each.sum(1), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(got[3], each.sum((1, 2)), rtol=1e-5, atol=1e-6)
@@ -400,7 +449,7 @@ def test_a_whole_tensor_reduced(dtype: DType) -> None:
         _assert_sums(got, np.array([wanted]), dtype, max(size, 1))
 
 
-# Indexed loads and stores --------------------------------------------------------------------------------------------
+# Indexed loads and stores -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=by_name)
@@ -417,7 +466,11 @@ def test_loads_at_computed_positions(dtype: DType) -> None:
 
 def test_an_index_per_element_from_a_strided_operand() -> None:
     # gather along axis 0 of a transposed table, with int32 positions converted first.
-    operands = (Operand(dtypes.int32, (S, 1)), Operand(dtypes.float32, (0, S)), Operand(dtypes.float32, (S, 1)))
+    operands = (
+        Operand(dtypes.int32, (S, 1)),
+        Operand(dtypes.float32, (0, S)),
+        Operand(dtypes.float32, (S, 1)),
+    )
     steps = (Load("i", 0), Call("p", "cast", ("i",), dtypes.int64), Load("x", 1, "p"), Store("x", 2))
     spec = LoopSpec("gather", 2, 0, "rows", operands, steps)
     for n in EXTENTS:
@@ -439,12 +492,24 @@ def test_one_position_for_a_row_or_for_all() -> None:
     steps = (
         *(Load("one", 0), Load("a", 1, "one")),
         *(Load("each", 2), Load("b", 3, "each")),
-        *(Load("x", 4), Reduce("t", "x", "max", f32), Call("c", "add", ("a", "b"), f32), Call("d", "sub", ("c", "t"), f32)),
+        *(
+            Load("x", 4),
+            Reduce("t", "x", "max", f32),
+            Call("c", "add", ("a", "b"), f32),
+            Call("d", "sub", ("c", "t"), f32),
+        ),
         *(Call("e", "add", ("d", "x"), f32), Store("e", 5)),
     )
     spec = LoopSpec("uniform", 1, 1, "inner", operands, steps)
     for n in EXTENTS[1:]:
-        arrays = [np.array([2]), plain(f32, 9), np.array([0, 7, 8]), plain(f32, 9), plain(f32, 3 * n), np.zeros(3 * n, np.float32)]
+        arrays = [
+            np.array([2]),
+            plain(f32, 9),
+            np.array([0, 7, 8]),
+            plain(f32, 9),
+            plain(f32, 3 * n),
+            np.zeros(3 * n, np.float32),
+        ]
         check(spec, (3, n), arrays, [(0, 0), (0, 0), (1, 0), (0, 0), (n, 1), (n, 1)], (0, 3, 0, 1, 0, 0))
 
 
@@ -469,7 +534,7 @@ def test_indices_without_memory() -> None:
         check(spec, (3, n), arrays, [(10, 1), (0, 7), (n, 1)])
 
 
-# Random loops --------------------------------------------------------------------------------------------------------
+# Random loops -------------------------------------------------------------------------------------
 
 
 def random_spec(seed: int) -> LoopSpec:
@@ -507,7 +572,7 @@ def test_random_loops(seed: int) -> None:
         check(spec, (a, b, n), arrays, strides)
 
 
-# The spec itself -----------------------------------------------------------------------------------------------------
+# The spec itself ----------------------------------------------------------------------------------
 
 
 def test_a_spec_that_makes_no_sense_is_refused() -> None:
