@@ -52,8 +52,8 @@ def _need_inside(name: str, x: TensorType, index: TensorType, axis: int) -> None
     sizes = list(zip(index.shape, x.shape, strict=False))
     if len(index.shape) != len(x.shape) or any(i > s for a, (i, s) in enumerate(sizes) if a != axis):
         raise RuntimeError(
-            f"{name} along axis {axis} needs an index of the operand's rank and no larger elsewhere, got index "
-            f"{index} for {x}"
+            f"{name} along axis {axis} needs an index of the operand's rank and no larger elsewhere, got "
+            f"index {index} for {x}"
         )
 
 

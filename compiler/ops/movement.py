@@ -118,8 +118,8 @@ def _expand_view(old_shape: Ints, strides: Ints, offset: int, /, *, shape: Ints)
 def _expand_unview(base: Any, new: Any, *, shape: Ints) -> Any:
     if math.prod(shape) != math.prod(base.shape):
         raise RuntimeError(
-            f"unsupported operation: in shape {list(shape)}, expanded from {list(base.shape)}, several elements "
-            "are one memory location; clone() the tensor before writing to it"
+            f"unsupported operation: in shape {list(shape)}, expanded from {list(base.shape)}, several "
+            "elements are one memory location; clone() the tensor before writing to it"
         )
     return reshape(new, shape=tuple(base.shape))
 
