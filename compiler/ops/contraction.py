@@ -12,7 +12,7 @@ import numpy as np
 from compiler.ops.movement import swap_last
 from compiler.ops.op import Op, Sample, broadcast_shapes
 from compiler.types import TensorType
-from kernels import dtypes, memory
+from kernels import dtypes
 
 Array = np.ndarray[Any, Any]
 
@@ -21,11 +21,7 @@ def _matmul(a: Array, b: Array) -> Array:
     if a.dtype != b.dtype or a.ndim < 2 or b.ndim < 2:
         raise TypeError("matmul operands differ")  # `infer` says it better
     wide = dtypes.of_numpy(a.dtype).arithmetic.numpy
-    x, y = a.astype(wide, copy=False), b.astype(wide, copy=False)
-    if a.ndim == b.ndim == 2:
-        out = np.matmul(x, y, out=memory.empty((a.shape[0], b.shape[1]), wide))
-    else:
-        out = np.matmul(x, y)
+    out = np.matmul(a.astype(wide, copy=False), b.astype(wide, copy=False))
     return np.ascontiguousarray(out, a.dtype)
 
 

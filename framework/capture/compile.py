@@ -118,11 +118,18 @@ class CompiledFunction:
                 entry.errors += 1
                 if not raised or entry.errors >= MOST_ERRORS:
                     entry.eager = reason
-            elif not variant.recheck():
+            elif variant.recheck() is None:
                 entry.variants.append(variant)
-        if variant is None:
+        if variant is None or variant not in entry.variants:
             return self.function(*args, **kwargs)
-        return self._replay(variant, args, kwargs, leaves)
+        result = BAD_INPUT if variant.overlaps(leaves) else variant.replay(leaves)
+        if result is not BAD_INPUT:
+            return result
+        # The call will not get as far as making the optimizer state that the recording made.
+        entry.variants.remove(variant)
+        for undo in reversed(variant.undo):
+            undo()
+        return self.function(*args, **kwargs)
 
     def _replay(
         self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]

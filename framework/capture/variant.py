@@ -145,6 +145,7 @@ class Variant:
     ) -> None:
         self.names, self.structures, self.reads = tuple(names), tuple(structures), tuple(tracer.guards)
         self.calls = 0
+        self.undo = tuple(tracer.undo)
         self.lock = threading.RLock()
         position = {id(x): i for i, x in enumerate(leaves) if isinstance(x, Tensor)}
         self.sources = tracer.real_sources()

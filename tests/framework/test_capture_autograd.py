@@ -20,27 +20,48 @@ def leaf(*numbers: float) -> fw.Tensor:
 
 
 class Cube(fw.autograd.Function):
-    """x³, its gradient written by hand and twice too large, so that it cannot be another's."""
+    """x³, with a gradient that is twice too large, so that it cannot be another's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: fw.Tensor) -> fw.Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, g: fw.Tensor) -> fw.Tensor:
+        (x,) = ctx.saved_tensors
+        return g * 6 * x * x
+
+
+class Scaled(fw.autograd.Function):
+    """x times a number that is kept as an attribute."""
 
     @staticmethod
     def forward(ctx: Any, x: fw.Tensor, scale: float) -> fw.Tensor:
-        ctx.save_for_backward(x)
         ctx.scale = scale
-        return x**3 * scale
+        return x * scale
 
     @staticmethod
     def backward(ctx: Any, g: fw.Tensor) -> tuple[fw.Tensor, None]:
-        (x,) = ctx.saved_tensors
-        return g * 6 * x * x * ctx.scale, None
+        return g * ctx.scale * 2, None
 
 
 def test_a_custom_function() -> None:
     def function(x: fw.Tensor) -> fw.Tensor:
-        Cube.apply(x, 2.0).sum().backward()
+        Cube.apply(x).sum().backward()
         return grad_of(x) * 1
 
     twins = check(function, (leaf(1.0, 2.0),))
-    assert twins.compiled(leaf(1.0, 2.0)).tolist() == [12, 48]
+    assert twins.compiled(leaf(1.0, 2.0)).tolist() == [6, 24]
+
+
+def test_a_custom_function_that_keeps_a_number() -> None:
+    def function(x: fw.Tensor, scale: float) -> fw.Tensor:
+        Scaled.apply(x, scale).sum().backward()
+        return grad_of(x) * 1
+
+    # An attribute is assigned, of what is not known before it happens.
+    check(function, (leaf(1.0, 2.0), 3.0), (leaf(1.0, 2.0), 4.0), mode="eager")
 
 
 def world(function: Callable[[fw.Tensor, fw.Tensor], Any]) -> Callable[[], World]:

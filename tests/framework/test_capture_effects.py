@@ -333,7 +333,7 @@ def test_strict_refuses_what_would_run_eagerly() -> None:
         return x
 
     for _ in range(2):
-        with pytest.raises(CompileError, match=r"test_capture_python.py:\d+"):
+        with pytest.raises(CompileError, match=r"test_capture_effects.py:\d+"):
             function(ones())
     assert log == []
 
