@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from framework.state import structure
+
 
 class RemovableHandle:
     """Takes a hook away again: `remove()`, or leaving a `with` block."""
@@ -18,10 +20,12 @@ class RemovableHandle:
         self.id = RemovableHandle._next
         self.hooks = hooks
         hooks[self.id] = hook
+        structure.version += 1
 
     def remove(self) -> None:
         """Take the hook away; harmless when it is gone already."""
-        self.hooks.pop(self.id, None)
+        if self.hooks.pop(self.id, None) is not None:
+            structure.version += 1
 
     def __enter__(self) -> RemovableHandle:
         return self

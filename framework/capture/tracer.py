@@ -212,10 +212,11 @@ class Tracer:
             t = source.owner
             if _history(t) != source.before:
                 changed = True
-                t._node, t._output, t._requires_grad, hooks = source.before
-                if t._hooks is not None:
-                    t._hooks.clear()
-                    t._hooks.update(hooks)
+                t._node, t._output, t._requires_grad, *hooks = source.before
+                for table, before in zip((t._hooks, t._post_accumulate_hooks), hooks, strict=True):
+                    if table is not None:
+                        table.clear()
+                        table.update(before)
         return changed
 
     def require_same_history(self) -> None:
@@ -235,7 +236,12 @@ class Tracer:
 
 
 def _history(t: Tensor) -> tuple[Any, ...]:
-    return t._node, t._output, t._requires_grad, dict(t._hooks or {})
+    return t._node, t._output, t._requires_grad, *hooks_of(t)
+
+
+def hooks_of(t: Tensor) -> tuple[dict[int, Any], dict[int, Any]]:
+    """The hooks of a leaf: on its gradient, and after that was added."""
+    return dict(t._hooks or {}), dict(t._post_accumulate_hooks or {})
 
 
 def _plus(offset: Input, count: int) -> Value:

@@ -27,7 +27,7 @@ from compiler.program import Executable
 from framework.capture.backward import CompiledBackward, record_backward
 from framework.capture.guards import Guard
 from framework.capture.observe import SIMPLE
-from framework.capture.tracer import Chain, Source, Tracer, checks_of
+from framework.capture.tracer import Chain, Source, Tracer, checks_of, hooks_of
 from framework.capture.tree import map_leaves
 from framework.graph import Node, OpNode, raise_freed
 from framework.nn.module import Module
@@ -40,7 +40,8 @@ Array = np.ndarray[Any, Any]
 
 
 class FreedNode(Node):
-    """Stands for history that the program has already used up: asking it for gradients is a second backward."""
+    """Stands for history that the program has already used up: asking it for gradients is a second backward.
+    """
 
     __slots__ = ()
 
@@ -55,15 +56,18 @@ CONSTANT = (*SIMPLE, DType, np.generic, type, types.FunctionType, Module)
 
 
 class Result:
-    """How to make one returned tensor: from output `number`, then the movements of `chain`.
+    """How to make one returned tensor: from output `number`, then the movements of `chain`; an `alias` is
+    another tensor of the same memory.
 
-    `freed` is the name of a history that the call has used up; `root` the position among the results that can still be
-    differentiated. Not a dataclass: those are containers to a tree of results.
+    `freed` is the name of a history that the call has used up; `root` the position among the results that can
+    still be differentiated. Not a dataclass: those are containers to a tree of results.
     """
 
-    def __init__(self, number: int, chain: Chain, requires_grad: bool, freed: str, root: int) -> None:
-        self.number, self.chain, self.requires_grad = number, chain, requires_grad
-        self.freed, self.root = freed, root
+    def __init__(
+        self, number: int, chain: Chain, alias: bool, requires_grad: bool, freed: str, root: int
+    ) -> None:
+        self.number, self.chain, self.alias = number, chain, alias
+        self.requires_grad, self.freed, self.root = requires_grad, freed, root
 
 
 class Given:
@@ -174,7 +178,7 @@ class Variant:
             (i, position[id(s.owner)]) for i, s in enumerate(self.sources) if id(s.owner) in position
         ]
         self.held = [
-            (i, s.owner, leaf_of.get(id(s.owner)), dict(s.owner._hooks or {}))
+            (i, s.owner, leaf_of.get(id(s.owner)), hooks_of(s.owner))
             for i, s in enumerate(self.sources)
             if id(s.owner) not in position
         ]
@@ -236,7 +240,7 @@ class Variant:
             else:
                 root = len(self.roots)
                 self.roots.append(x)
-        return Result(self._output(source), chain, x.requires_grad, freed, root)
+        return Result(self._output(source), chain, x is not source.owner, x.requires_grad, freed, root)
 
     def _plan_gradients(
         self, tracer: Tracer, position: dict[int, int], returned: set[int]
@@ -316,7 +320,7 @@ class Variant:
             assert tensor is not None, "a gradient that was read is there"
             if tensor._data is None or _kind(tensor) != self.kinds[i]:
                 return f"a tensor was {_words(self.kinds[i])}"
-            if (tensor._hooks or {}) != hooks:
+            if hooks_of(tensor) != hooks:
                 return "the hooks of a tensor changed"
         for i, owner, leaf, _ in self.held:
             tensor = owner if leaf is None else leaf._grad
@@ -335,7 +339,8 @@ class Variant:
         return None
 
     def overlaps(self, leaves: Sequence[Any]) -> bool:
-        """Whether an argument shares memory with what the program writes, or a written argument with another."""
+        """Whether an argument shares memory with what the program writes, or a written argument with another.
+        """
         if not self.written_held and not self.written_arguments:
             return False
         for _, p in self.arguments:
@@ -422,7 +427,7 @@ class Variant:
         base = made[x.number]
         if base is None:
             base = made[x.number] = fill(object.__new__(Tensor), outputs[x.number])
-        t = _follow(base, x.chain)
+        t = _follow(base.detach(), x.chain) if x.alias else base
         if x.freed:
             t._node = FreedNode((), x.freed)
         elif x.root >= 0 and history is not None:
