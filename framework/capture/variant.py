@@ -35,6 +35,7 @@ from framework.state import ambient, no_grad, structure
 from framework.storage import Clock, Storage
 from framework.tensor import Tensor, apply_op, geometry
 from kernels.dtypes import DType
+from kernels.memory import is_own
 
 Array = np.ndarray[Any, Any]
 
@@ -334,7 +335,7 @@ class Variant:
             storage.follow(self.clock)
         self.clock.left = False
         self.written_memory = [t._data for t in written if t is not None]
-        self.written_alone = all(w.base is None for w in self.written_memory)  # type: ignore[union-attr]
+        self.written_alone = all(map(is_own, self.written_memory))  # type: ignore[union-attr]
         self.seen, self.seen_gradients = structure.version, structure.gradients
         return None
 
@@ -349,7 +350,7 @@ class Variant:
             if id(leaf._storage) in self.written_ids:
                 return True
             # Memory that nobody else can know of is its array's own, and no written array is a view.
-            alone = self.written_alone and array.base is None
+            alone = self.written_alone and is_own(array)
             if not alone and any(np.may_share_memory(array, w) for w in self.written_memory):
                 return True
         if not self.written_arguments:
