@@ -26,8 +26,7 @@ _serial = itertools.count()
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One tensor of a graph. `where` is the user's file:line that made it; `serial` orders nodes by creation.
-    """
+    """One tensor of a graph. `where` is the user's file:line that made it; `serial` orders by creation."""
 
     type: TensorType
     where: str = field(default="", kw_only=True, repr=False)

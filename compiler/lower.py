@@ -346,8 +346,7 @@ class LoopLowering:
         return [replace(kernel, places=tuple(places), parts=parts), *finishers]
 
     def part_count(self, kernel: Kernel) -> int:
-        """Parts of a reduction over rows: by shape alone, so that any number of threads gives the same sums.
-        """
+        """Parts of a reduction over rows: by shape alone, so that any thread count gives the same sums."""
         work = kernel.work()
         wanted = max(-(-work.rows // PART_ROWS) if self.vector == "inner" else 1, 1)
         return work.part_count(max(wanted, min(-(-math.prod(self.domain) // PART_ELEMENTS), 64)))

@@ -360,8 +360,8 @@ class Planner:
         # Overwriting anything waits for every check, so that a program that stops has changed nothing.
         checks = {of_node[v] for v in self.request.checks if v in of_node}
         writers = {of_node[v] for v in targets}
-        # So does reading or adding at a computed position, which a bad index would take out of bounds; unless the
-        # check itself needs the result.
+        # So does reading or adding at a computed position, which a bad index would take out of bounds; unless
+        # the check itself needs the result.
         for g in groups:
             if any(n.op in _INDEXED for n in g.nodes):
                 waits[g] |= {c for c in checks if c is not g and not _reaches(c, g, waits)}
@@ -406,8 +406,7 @@ class Planner:
         return levels
 
     def pack(self, levels: Sequence[int], outside: set[Buffer]) -> tuple[dict[Buffer, int], int]:
-        """Offsets in the arena: large buffers first, each at the lowest place that is free for all its life.
-        """
+        """Offsets in the arena: large buffers first, each at the lowest place free for all its life."""
         life: dict[Buffer, tuple[int, int]] = {}
         for kernel, level in zip(self.kernels, levels, strict=True):
             for b in set().union(*accesses(kernel)) - outside:

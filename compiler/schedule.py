@@ -54,8 +54,7 @@ def is_loop(node: Value) -> bool:
 
 
 def is_free(node: Value) -> bool:
-    """Whether a node costs nothing where it is used: a constant or an index, made of the loop's own counters.
-    """
+    """Whether a node costs nothing where it is used: a constant, or an index of the loop's own."""
     return isinstance(node, Apply) and node.op in (creation.full, creation.iota)
 
 

@@ -58,8 +58,7 @@ def sink_expand(node: Apply) -> Value | None:
 
 
 def kept_axes(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
-    """For each axis of `new` the axis of `old` it was, when `new` only drops axes of size 1; None otherwise.
-    """
+    """The axis of `old` each axis of `new` was, when `new` only drops axes of size 1; else None."""
     kept: list[int] = []
     for axis, size in enumerate(old):
         if len(kept) < len(new) and size == new[len(kept)]:

@@ -93,8 +93,8 @@ _IMPURE_BUILTINS = {
 }
 _MUTATING = frozenset(
     "append extend insert pop remove clear sort reverse update setdefault popitem add discard write "
-    "appendleft popleft extendleft rotate send throw difference_update intersection_update symmetric_difference_update "
-    "__setitem__ __delitem__ __setattr__ __next__".split()
+    "appendleft popleft extendleft rotate send throw difference_update intersection_update "
+    "symmetric_difference_update __setitem__ __delitem__ __setattr__ __next__".split()
 )
 # Attributes of tensors whose assignment a capture records.
 _RECORDED = {"grad", "requires_grad", "data"}
@@ -329,7 +329,8 @@ class Observer:
         if not isinstance(value, type) and not _is_own(kind):
             held = getattr(value, "__dict__", {})
             for name in names:
-                # What the class defines and the instance does not hide counts too: an assignment would hide it.
+                # What the class defines and the instance does not hide counts too: an assignment would hide
+                # it.
                 if name in held or any(name in base.__dict__ for base in kind.__mro__):
                     self.attributes[id(value), name] = (
                         value,

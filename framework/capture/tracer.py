@@ -91,7 +91,8 @@ class Tracer:
     def locate(self, t: Tensor) -> tuple[Source, Chain]:
         """The memory behind `t`, and the movements from it to `t`."""
         chain: Chain = ()
-        # A tensor that existed before and was met as itself stands for its own memory; a view made inside never does.
+        # A tensor that existed before and was met as itself stands for its own memory; a view made inside
+        # never does.
         while t._base is not None and ((own := self.sources.get(id(t))) is None or own.input is None):
             chain = (*t._view, *chain)
             t = t._base

@@ -41,8 +41,7 @@ Array = np.ndarray[Any, Any]
 
 
 class FreedNode(Node):
-    """Stands for history that the program has already used up: asking it for gradients is a second backward.
-    """
+    """Stands for history that the program has used up: asking it for gradients is a second backward."""
 
     __slots__ = ()
 
@@ -340,8 +339,7 @@ class Variant:
         return None
 
     def overlaps(self, leaves: Sequence[Any]) -> bool:
-        """Whether an argument shares memory with what the program writes, or a written argument with another.
-        """
+        """Whether an argument shares memory with what is written, or a written argument with another."""
         if not self.written_held and not self.written_arguments:
             return False
         for _, p in self.arguments:
@@ -405,7 +403,7 @@ class Variant:
     def _results(self, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> Any:
         history = None
         if self.backward is not None:
-            inputs = list(self.current)
+            inputs: list[Any] = list(self.current)
             for i, p in self.arguments:
                 inputs[i] = leaves[p]
             history = CompiledBackward(self.backward, outputs[self.first_kept :], inputs, self.root_kinds)

@@ -1,2 +1,1 @@
-"""The CPU back end: specs become Numba source on explicit vectors, compiled once and cached as object code.
-"""
+"""The CPU back end: specs become Numba source on explicit vectors, cached as object code."""

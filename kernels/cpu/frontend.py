@@ -11,9 +11,9 @@ from types import FunctionType
 from typing import Any
 
 from llvmlite import ir
-from numba.core import bytecode, typeinfer, types
+from numba.core import bytecode, errors, typeinfer, types
 from numba.core import ir as numba
-from numba.core.errors import LoweringError, NumbaWarning, TypingError, WarningsFixer
+from numba.core.errors import LoweringError, NumbaWarning, TypingError
 from numba.core.interpreter import Interpreter
 from numba.core.target_extension import CPU
 from numba.core.typing.context import BaseContext
@@ -85,7 +85,7 @@ class Module:
         self.functions[function] = Word(function.__name__, lambda typing, *given: (result(*arguments), call))
 
     def _infer(self, code: Any, identity: Any, arguments: Any, result: types.Type) -> tuple[Any, Any]:
-        warnings = WarningsFixer(NumbaWarning)
+        warnings = errors.WarningsFixer(NumbaWarning)
         inference = _Inference(self.context, code, warnings)
         with self.context.callstack.register(CPU, inference, identity, arguments), warnings:
             for index, name in enumerate(code.arg_names):

@@ -22,8 +22,7 @@ WORDS: dict[str, Any] = {}
 
 
 def _word(name: str, arity: int, emit: Emit, result: str | None = None) -> None:
-    """Export word `name`; `emit(builder, dtype, *vectors)`; `result` names the dtype when not the operands'.
-    """
+    """Export word `name`; `emit(builder, dtype, *vectors)`; `result` is the dtype if not the operands'."""
 
     def generate(signature: Any) -> Any:
         dtype = dtypes.named(signature.args[-1].dtype)

@@ -18,7 +18,8 @@ from kernels import dtypes, philox
 SEED, OFFSET = np.asarray(7), np.asarray(3)
 # What a back end must round exactly, or move.
 EXACT = {
-    "add", "sub", "mul", "div", "sqrt", "neg", "abs", "cast", "where", "lt", "le", "eq", "bitwise_and", "bitwise_or",
+    "add", "sub", "mul", "div", "sqrt", "neg", "abs", "cast", "where", "lt", "le", "eq",
+    "bitwise_and", "bitwise_or",
     "shift_left", "shift_right", "random_bits", "reshape", "slice",
 }  # fmt: skip
 

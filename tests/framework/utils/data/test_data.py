@@ -42,7 +42,7 @@ def test_tensor_dataset() -> None:
 
 def test_subset_concat_and_split() -> None:
     d = data.Subset(Squares(10), [3, 1])
-    assert len(d) == 2 and list(d[i] for i in range(2)) == [9, 1]
+    assert len(d) == 2 and [d[i] for i in range(2)] == [9, 1]
     joined = Squares(2) + Squares(3)
     assert len(joined) == 5 and [joined[i] for i in range(5)] == [0, 1, 0, 1, 4] and joined[-1] == 4
     with pytest.raises(IndexError, match="out of range"):
