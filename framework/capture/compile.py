@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -27,7 +27,8 @@ from framework.nn.module import Module
 from framework.state import ambient
 from framework.tensor import Tensor
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 # Variants kept for one function, and kinds of arguments looked at; calls that need more run eagerly.
 MOST_VARIANTS, MOST_KINDS = 16, 64
 # Recordings of one kind of arguments that may raise before it is left to run eagerly.
@@ -56,13 +57,13 @@ class Entry:
     errors: int = 0
 
 
-class CompiledFunction:
+class CompiledFunction(Generic[P, R]):
     """A function that replays its recorded program. Call it as the function.
 
     `explain()` tells mode, variants, guards and kernels; `kernels[i].source` is a kernel's generated source.
     """
 
-    def __init__(self, function: Callable[..., Any], strict: bool = False) -> None:
+    def __init__(self, function: Callable[P, R], strict: bool = False) -> None:
         functools.update_wrapper(self, function, updated=())
         self.function = function
         self.strict = strict
@@ -71,7 +72,7 @@ class CompiledFunction:
         self.refused = 0
         self.lock = threading.RLock()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if ambient.tracer is not None:
             return self.function(*args, **kwargs)  # recorded as part of the outer call
         key, leaves = call_key(args, kwargs)
@@ -264,9 +265,11 @@ class Identity:
 
 
 @overload
-def compile(function: F, *, strict: bool = False) -> F: ...
+def compile(function: Callable[P, R], *, strict: bool = False) -> CompiledFunction[P, R]: ...
 @overload
-def compile(function: None = None, *, strict: bool = False) -> Callable[[F], F]: ...
+def compile(
+    function: None = None, *, strict: bool = False
+) -> Callable[[Callable[P, R]], CompiledFunction[P, R]]: ...
 def compile(function: Any = None, *, strict: bool = False) -> Any:
     """Compile a function, method or module: same results, state and errors as eager, in one fused native
     program.

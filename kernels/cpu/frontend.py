@@ -85,7 +85,7 @@ class Module:
         self.functions[function] = Word(function.__name__, lambda typing, *given: (result(*arguments), call))
 
     def _infer(self, code: Any, identity: Any, arguments: Any, result: types.Type) -> tuple[Any, Any]:
-        warnings = errors.WarningsFixer(NumbaWarning)
+        warnings = errors.WarningsFixer(NumbaWarning)  # pyright: ignore[reportAttributeAccessIssue]
         inference = _Inference(self.context, code, warnings)
         with self.context.callstack.register(CPU, inference, identity, arguments), warnings:
             for index, name in enumerate(code.arg_names):

@@ -1,4 +1,4 @@
-"""Random programs of reads, views and writes over tensors that alias each other: compiled as eager, each call."""
+"""Random programs of reads, views and writes over tensors that alias each other: compiled as eager."""
 
 from __future__ import annotations
 
