@@ -256,9 +256,6 @@ class _Loop(Steps):
                 self.out.line(self.store(value, operand, index))
             case Reduce(out, value, combine, dtype, outer):
                 value = self.wide(value, combine, dtype)
-                lanes_combine = (self.spec.vector == "inner" and self.level(step.value) == ELEMENT) or (
-                    outer and self.spec.vector == "rows"
-                )
                 if outer and self.level(step.value) == ELEMENT:
                     place = f"p{step.operand}, {self.part_base(step.operand)} + j"
                     old = f"load_{dtype.name}({place}, active)"
@@ -266,10 +263,14 @@ class _Loop(Steps):
                         f"store_{dtype.name}({place}, {COMBINE[combine]}({old}, {step.value}), active)"
                     )
                     return
-                chosen = f"where(active, {value}, identity_{out})" if lanes_combine else value
+                chosen = f"where(active, {value}, identity_{out})" if self.across_lanes(step) else value
                 self.out.line(f"total_{out} = {COMBINE[combine]}(total_{out}, {chosen})")
 
     # Reductions
+
+    def across_lanes(self, step: Reduce) -> bool:
+        """Whether each lane holds another part of a reduction, be the value the same in all of them."""
+        return self.spec.vector == ("rows" if step.outer else "inner")
 
     def wide(self, value: str, combine: str, dtype: DType) -> str:
         """Sums of floats run in float64: a million float32 terms stay within one part in a million."""
@@ -289,8 +290,9 @@ class _Loop(Steps):
 
     def total(self, step: Reduce) -> str:
         """The finished total, in every lane where lanes were combined, in the reduction's dtype."""
-        lanes_combine = self.spec.vector == "inner" if not step.outer else self.spec.vector == "rows"
-        total = f"reduce_{step.combine}(total_{step.out})" if lanes_combine else f"total_{step.out}"
+        total = f"total_{step.out}"
+        if self.across_lanes(step):
+            total = f"reduce_{step.combine}({total})"
         accumulator = self.accumulator(step.combine, step.dtype)
         return total if accumulator is step.dtype else f"cast_{accumulator.name}_{step.dtype.name}({total})"
 

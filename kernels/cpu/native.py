@@ -25,7 +25,19 @@ from kernels.cpu.atomics import (
 # Word offsets in the pool, in bytes; the words that threads write lie on cache lines of their own.
 CURSOR, DONE, POSTED, BUSY, SLEEPERS, STOP = 0, 64, 192, 320, 384, 448
 FUNCTIONS, MUTEX, CONDITION, SPINS = 512, 576, 640, 704
+# Only the thread that holds BUSY touches these: launches met while workers slept, launches still to be run
+# alone, and how many that will be the next time.
+COLD, ALONE, PENALTY = 768, 776, 784
 LINE = 64
+# How a launch is shared (a column of its row).
+SMALL, LARGE = 1, 2
+# One small launch in this many (a power of two) wakes sleeping workers: waking costs 5 to 50 us, and they
+# stay awake if more follows soon.
+WAKE_EVERY = 64
+# Looks at an unfinished small launch (some 100 us) after which its worker must have lost its core to another
+# program.
+PATIENCE = 4096
+FEWEST_ALONE, MOST_ALONE = 64, 4096
 LOW = 0xFFFFFFFF
 # Where a NumPy array object keeps the address of its data: after its reference count and its type.
 DATA_FIELD = 16
@@ -53,8 +65,9 @@ def take(pool: int, thread: int) -> int:
     return 1
 
 
-def share(pool: int, tasks: int, count: int, scratch: int, scratch_bytes: int) -> None:
-    """Post a launch, work on it, and return when all of it is done."""
+def share(pool: int, tasks: int, count: int, scratch: int, scratch_bytes: int) -> int:
+    """Post a launch, work on it, and return when all of it is done: how often the end was looked for in vain.
+    """
     generation = ((atomic_load(pool + CURSOR) >> 32) + 1) & 0x7FFFFFFF
     parity = generation & 1
     posted = pool + POSTED + parity * LINE
@@ -65,13 +78,51 @@ def share(pool: int, tasks: int, count: int, scratch: int, scratch_bytes: int) -
     atomic_store(posted + 8, count)
     atomic_store(pool + CURSOR, generation << 32)
     if atomic_load(pool + SLEEPERS) > 0:
-        call_pthread(read(pool + FUNCTIONS, 0), pool + MUTEX, 0)
-        call_pthread(read(pool + FUNCTIONS, 3), pool + CONDITION, 0)
-        call_pthread(read(pool + FUNCTIONS, 1), pool + MUTEX, 0)
+        wake(pool)
     while take(pool, 0) != 0:
         pass
+    waited = 0
     while atomic_load(pool + DONE + parity * LINE) < count:
         pause()
+        waited += 1
+    return waited
+
+
+def wake(pool: int) -> None:
+    """Wake the workers that sleep."""
+    call_pthread(read(pool + FUNCTIONS, 0), pool + MUTEX, 0)
+    call_pthread(read(pool + FUNCTIONS, 3), pool + CONDITION, 0)
+    call_pthread(read(pool + FUNCTIONS, 1), pool + MUTEX, 0)
+
+
+def pays(pool: int) -> int:
+    """Whether to share a small launch: not with workers that sleep, nor soon after one lost its core
+    meanwhile.
+    """
+    if atomic_load(pool + SLEEPERS) > 0:
+        cold = read(pool + COLD, 0) + 1
+        atomic_store(pool + COLD, cold)
+        if cold & (WAKE_EVERY - 1) == 0:
+            wake(pool)
+        return 0
+    alone = read(pool + ALONE, 0)
+    if alone > 0:
+        atomic_store(pool + ALONE, alone - 1)
+        return 0
+    return 1
+
+
+def remember(pool: int, waited: int) -> None:
+    """After a small launch: go on alone for longer and longer while workers keep losing their core."""
+    penalty = read(pool + PENALTY, 0)
+    if waited > PATIENCE:
+        penalty = 2 * penalty + FEWEST_ALONE
+        if penalty > MOST_ALONE:
+            penalty = MOST_ALONE
+        atomic_store(pool + ALONE, penalty)
+        atomic_store(pool + PENALTY, penalty)
+    elif penalty > 0:
+        atomic_store(pool + PENALTY, penalty - 1)
 
 
 def work(pool: int, thread: int) -> None:
@@ -108,7 +159,8 @@ def run(program: int, pool: int) -> int:
     """Run a program: 0, or the number (from 1) of the launch whose check found bad input.
 
     Nothing later has run then. `program`: launch count, launches, tasks, scratch, scratch bytes per thread,
-    then what `connect` reads. A launch: first task, end, whether to share it, address of its check flag or 0.
+    then what `connect` reads. A launch: first task, end, 0 or SMALL or LARGE to share it, address of its
+    check flag or 0.
     """
     launches, tasks = read(program, 1), read(program, 2)
     scratch, scratch_bytes = read(program, 3), read(program, 4)
@@ -119,8 +171,11 @@ def run(program: int, pool: int) -> int:
     for number in range(read(program, 0)):
         row = launches + number * 32
         first, end = read(row, 0), read(row, 1)
-        if owner and read(row, 2) != 0:
+        size = read(row, 2)
+        if owner and size == LARGE:
             share(pool, tasks + first * 40, end - first, scratch, scratch_bytes)
+        elif owner and size == SMALL and pays(pool):
+            remember(pool, share(pool, tasks + first * 40, end - first, scratch, scratch_bytes))
         else:
             for index in range(first, end):
                 run_task(tasks, index, scratch)

@@ -18,7 +18,7 @@ import numpy as np
 from kernels.cpu import engine
 
 # Words of kernels/cpu/native.py's pool layout, in 8-byte units.
-_STOP, _FUNCTIONS, _MUTEX, _CONDITION, _SPINS, _SIZE = 56, 64, 72, 80, 88, 96
+_STOP, _FUNCTIONS, _MUTEX, _CONDITION, _SPINS, _SIZE = 56, 64, 72, 80, 88, 104
 # Empty looks before a worker sleeps: about 200 us at 10-40 ns each, longer than the Python between two steps.
 _SPIN_LIMIT = 8192
 

@@ -25,9 +25,13 @@ from kernels.spec import EXPENSIVE, Call, LoopSpec, MatmulSpec
 _OPERAND, _CALL, _EXPENSIVE = 0.05, 0.02, 0.4
 # Multiply-adds per nanosecond of one core.
 _PRODUCT = 50.0
-# A task is about this long, and a launch shorter than two of them is not shared: handing out a launch costs
-# 0.1 to 0.3 us while the workers look for work, as they do between two steps of a training loop.
+# A task is about this long, and a launch shorter than two of them is not shared: handing one out costs 0.1 to
+# 0.3 us while the workers look for work, as they do between two steps of a training loop.
 _TASK = 1500.0
+# A launch this long is worth waking workers for. How kernels/cpu/native.py shares launches below and above
+# it.
+_LARGE = 100_000.0
+SMALL, LARGE = 1, 2
 # Where the native runner finds the address of an ndarray's data (kernels/cpu/native.py).
 DATA_FIELD = 16
 # Most tasks of one kernel: enough for the threads of a large machine to finish together.
@@ -155,7 +159,8 @@ class Program:
                     tasks += [(machine.address, table, a, b, i) for i, (a, b) in enumerate(work.cuts())]
                     cost += work.nanoseconds
             shared = len(tasks) - first > 1 and cost >= 2 * _TASK
-            launches.append((first, len(tasks), int(shared), flags.get(level, 0)))
+            size = 0 if not shared else SMALL if cost < _LARGE else LARGE
+            launches.append((first, len(tasks), size, flags.get(level, 0)))
         self.tasks = np.array(tasks or [(0,) * 5], np.int64)
         self.launches = np.array(launches or [(0,) * 4], np.int64)
         self.parallel = any(row[2] for row in launches)

@@ -93,7 +93,7 @@ class Maker:
         x = self.pick(self.dtype)
         y = self.partner(x)
         condition = ops.TABLE[str(self.rng.choice(COMPARISONS))].trace(x, y)
-        return ops.where.trace(condition, x, self.partner(condition) if self.rng.random() < 0.0 else y)
+        return ops.where.trace(condition, x, y)
 
     def reduction(self) -> Value:
         x = self.pick(self.dtype)

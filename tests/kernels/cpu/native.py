@@ -1,4 +1,4 @@
-"""Run one loop spec natively, between guard bytes, and beside the reference.
+"""Run one loop spec natively, between guard bytes, and beside the reference; and data to run it on.
 
 The allowed difference is the caller's; everything else must be equal bit for bit, guards included.
 """
@@ -10,12 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from kernels import reference
+from kernels import dtypes, reference
 from kernels.cpu import pool, runner
 from kernels.cpu.runner import Program, Work
+from kernels.cpu.target import lanes
+from kernels.dtypes import DType
 from kernels.spec import Index, LoopSpec
 
 Array = np.ndarray[Any, Any]
+# Everything around the width of a vector, nothing at all, and many.
+EXTENTS = (0, 1, lanes() - 1, lanes(), lanes() + 1, 100)
 # Bytes around every array that no kernel may write.
 _MARGIN = 256
 _GUARD = 0xA5
@@ -109,3 +113,32 @@ def _between_guards(x: Array) -> tuple[Array, Array]:
     inside = whole[_MARGIN : _MARGIN + x.nbytes].view(x.dtype)
     inside[:] = x
     return whole, inside
+
+
+def drawn(dtype: DType, size: int, seed: int = 0) -> Array:
+    """Random elements, with special ones among the first where a dtype has them."""
+    rng = np.random.default_rng([seed, size])
+    if dtype is dtypes.bool_:
+        return rng.random(size) < 0.5
+    if not dtype.is_floating_point:
+        limits = np.iinfo(dtype.numpy)
+        x = rng.integers(-9 if dtype.is_signed else 0, 10, size).astype(dtype.numpy)
+        special = [limits.max, limits.min, 0, 1]
+    else:
+        x = rng.normal(0, 3, size).astype(dtype.numpy)
+        special = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 2.5, 0.5, 1e-5]
+    count = min(size // 3, len(special))
+    x[rng.permutation(size)[:count]] = np.array(special[:count]).astype(dtype.numpy)
+    return x
+
+
+def plain(dtype: DType, size: int, seed: int = 0) -> Array:
+    """Small random elements, for reductions whose order is free."""
+    rng = np.random.default_rng([seed, size])
+    if dtype is dtypes.bool_:
+        return rng.random(size) < 0.5
+    return (
+        rng.normal(0, 1, size).astype(dtype.numpy)
+        if dtype.is_floating_point
+        else rng.integers(0, 4, size).astype(dtype.numpy)
+    )

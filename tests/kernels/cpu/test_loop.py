@@ -1,6 +1,7 @@
 """Loop nests as machine code against the reference: every class of loop, every dtype, every edge of a vector.
 
-One kernel serves all extents and several words: a new kernel costs a tenth of a second, a call nothing.
+One kernel serves all extents: a new kernel costs a tenth of a second, a call nothing. Words are in
+test_vocabulary.py.
 """
 
 from __future__ import annotations
@@ -14,14 +15,11 @@ import pytest
 from kernels import dtypes
 from kernels.cpu import loop
 from kernels.cpu.target import lanes
-from kernels.cpu.vector_math import ULP_BOUNDS
 from kernels.dtypes import DTYPES, DType
 from kernels.errors import SpecError
 from kernels.spec import COMBINE, Call, Index, Literal, Load, LoopSpec, Operand, Reduce, Step, Store
-from tests.kernels.cpu.native import assert_near, check, run_native, run_reference
+from tests.kernels.cpu.native import EXTENTS, Array, assert_near, check, plain, run_native, run_reference
 
-Array = np.ndarray[Any, Any]
-EXTENTS = (0, 1, lanes() - 1, lanes(), lanes() + 1, 100)
 S = "s"
 ALL = tuple(DTYPES.values())
 NUMERIC = tuple(d for d in ALL if d is not dtypes.bool_)
@@ -33,160 +31,11 @@ def by_name(dtype: DType) -> str:
     return dtype.name
 
 
-def drawn(dtype: DType, size: int, seed: int = 0) -> Array:
-    """Random elements, with special ones among the first where a dtype has them."""
-    rng = np.random.default_rng([seed, size])
-    if dtype is dtypes.bool_:
-        return rng.random(size) < 0.5
-    if not dtype.is_floating_point:
-        limits = np.iinfo(dtype.numpy)
-        x = rng.integers(-9 if dtype.is_signed else 0, 10, size).astype(dtype.numpy)
-        special = [limits.max, limits.min, 0, 1]
-    else:
-        x = rng.normal(0, 3, size).astype(dtype.numpy)
-        special = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 2.5, 0.5, 1e-5]
-    count = min(size // 3, len(special))
-    x[rng.permutation(size)[:count]] = np.array(special[:count]).astype(dtype.numpy)
-    return x
-
-
-def plain(dtype: DType, size: int, seed: int = 0) -> Array:
-    """Small random elements, for reductions whose order is free."""
-    rng = np.random.default_rng([seed, size])
-    if dtype is dtypes.bool_:
-        return rng.random(size) < 0.5
-    return (
-        rng.normal(0, 1, size).astype(dtype.numpy)
-        if dtype.is_floating_point
-        else rng.integers(0, 4, size).astype(dtype.numpy)
-    )
-
-
-# The scalar vocabulary ----------------------------------------------------------------------------
-
-FLOATING_UNARY = "sqrt rsqrt exp expm1 log log1p sin cos tanh erf sigmoid floor ceil trunc round".split()
-COMPARISONS = "eq ne lt le gt ge".split()
-
-
-def words_of(dtype: DType) -> list[tuple[str, int]]:
-    """(word, operands) of every word that is defined on `dtype`, division and integer powers aside."""
-    words = [(w, 2) for w in COMPARISONS] + [("maximum", 2), ("minimum", 2), ("add", 2), ("mul", 2)]
-    if dtype.category != dtypes.FLOATING:
-        words += [("and_", 2), ("or_", 2), ("xor", 2), ("invert", 1)]
-    if dtype.category == dtypes.INTEGER:
-        words += [("shift_left", 2), ("shift_right", 2)]
-    if dtype.category == dtypes.FLOATING:
-        words += [(w, 1) for w in FLOATING_UNARY] + [(w, 2) for w in ("div", "pow")]
-        words += [(w, 2) for w in ("floor_div", "remainder", "fmod")]
-    if dtype.category != dtypes.BOOL:
-        words += [("sub", 2), ("neg", 1), ("abs", 1)]
-    return words
-
-
-def words_spec(dtype: DType, words: list[tuple[str, int]]) -> LoopSpec:
-    """One loop that stores every word's value of x and y."""
-    wide = dtype.arithmetic
-    steps: list[Step] = [Load("x", 0), Load("y", 1)]
-    operands = [Operand(dtype, (1,)), Operand(dtype, (1,))]
-    for number, (word, arity) in enumerate(words):
-        result = dtypes.bool_ if word in COMPARISONS else wide
-        steps += [Call(f"v{number}", word, ("x", "y")[:arity], result), Store(f"v{number}", len(operands))]
-        operands.append(Operand(dtypes.bool_ if result is dtypes.bool_ else dtype, (1,)))
-    return LoopSpec(f"words_{dtype.name}", 1, 0, "rows", tuple(operands), tuple(steps))
-
-
-def check_words(dtype: DType, words: list[tuple[str, int]], x: Array, y: Array) -> None:
-    spec = words_spec(dtype, words)
-    arrays = [x, y, *(np.zeros(x.size, o.dtype.numpy) for o in spec.operands[2:])]
-    strides = [(1,)] * len(arrays)
-    got = run_native(spec, (x.size,), arrays, strides)
-    wanted = run_reference(spec, (x.size,), arrays, strides)
-    for (word, _), a, b in zip(words, got[2:], wanted[2:], strict=True):
-        rounded_off = word in ULP_BOUNDS
-        # After rounding to 16 bits, neighbours in float32 are equal or neighbours.
-        ulps = 0 if not rounded_off else FUNCTION_ULPS if dtype.compute is None else 1
-        assert_near(a, b, ulps, f"{word} of {dtype.name}")
-
-
-@pytest.mark.parametrize("dtype", ALL, ids=by_name)
-def test_every_word(dtype: DType) -> None:
-    for size in EXTENTS:
-        check_words(dtype, words_of(dtype), drawn(dtype, size, 1), drawn(dtype, size, 2))
-
-
-@pytest.mark.parametrize("dtype", [d for d in NUMERIC if not d.is_floating_point], ids=by_name)
-def test_integer_division_and_powers(dtype: DType) -> None:
-    words = [("floor_div", 2), ("remainder", 2), ("fmod", 2), ("pow", 2)]
-    for size in EXTENTS:
-        x, y = drawn(dtype, size, 1), np.random.default_rng(2).integers(1, 7, size).astype(dtype.numpy)
-        check_words(dtype, words, x, y)
-        if dtype.is_signed:
-            check_words(dtype, words[:3], x, -y)
-
-
-@pytest.mark.parametrize("source", ALL, ids=by_name)
-def test_casts(source: DType) -> None:
-    targets = [d for d in ALL if d is not source]
-    operands = [Operand(source, (1,)), *(Operand(d, (1,)) for d in targets)]
-    steps: list[Step] = [Load("x", 0)]
-    for number, target in enumerate(targets, 1):
-        steps += [Call(f"v{number}", "cast", ("x",), target), Store(f"v{number}", number)]
-    spec = LoopSpec("casts", 1, 0, "rows", tuple(operands), tuple(steps))
-    for size in EXTENTS:
-        x = drawn(source, size)
-        if source.is_floating_point:
-            x = plain(source, size) * np.asarray(
-                40, source.numpy
-            )  # What does not fit an integer is the CPU's choice.
-        check(spec, (size,), [x, *(np.zeros(size, d.numpy) for d in targets)], [(1,)] * len(operands))
-
-
-@pytest.mark.parametrize("dtype", ALL, ids=by_name)
-def test_selection_and_literals(dtype: DType) -> None:
-    numbers = [-0.0, np.inf, np.nan, 1e-45, 2.0**63, 0.1] if dtype.is_floating_point else [0, 1]
-    if dtype.category == dtypes.INTEGER:
-        limits = np.iinfo(dtype.numpy)
-        numbers += [int(limits.min), int(limits.max)]
-    steps: list[Step] = [Load("c", 0), Load("x", 1)]
-    operands = [Operand(dtypes.bool_, (1,)), Operand(dtype, (1,))]
-    for n, number in enumerate(numbers):
-        if dtype is dtypes.float16 and number == 2.0**63:
-            number = 60000.0
-        steps += [
-            Literal(f"n{n}", number, dtype),
-            Call(f"w{n}", "where", ("c", "x", f"n{n}"), dtype.arithmetic),
-        ]
-        steps += [Store(f"w{n}", len(operands))]
-        operands.append(Operand(dtype, (1,)))
-    spec = LoopSpec("literals", 1, 0, "rows", tuple(operands), tuple(steps))
-    for size in EXTENTS:
-        outputs = [np.zeros(size, dtype.numpy) for _ in numbers]
-        check(
-            spec, (size,), [drawn(dtypes.bool_, size), drawn(dtype, size), *outputs], [(1,)] * len(operands)
-        )
-
-
-def test_random_bits() -> None:
-    i64 = dtypes.int64
-    operands = (Operand(i64, (0,)), Operand(i64, (0,)), Operand(i64, (1,)), Operand(i64, (1,)))
-    steps = (
-        Load("seed", 0),
-        Load("offset", 1),
-        Index("i", 2),
-        Call("r", "random_bits", ("seed", "offset", "i"), i64),
-        Store("r", 3),
-    )
-    spec = LoopSpec("random", 1, 0, "rows", operands, steps)
-    for seed, offset, first in ((0, 0, 0), (2**40 + 3, 2**33 + 1, 5), (-1, -1, 2**34)):
-        arrays = [np.array([seed]), np.array([offset]), np.array([first]), np.zeros(100, np.int64)]
-        check(spec, (100,), arrays, [(0,), (0,), (1,), (1,)])
-
-
 # Pointwise loops over several axes ----------------------------------------------------------------
 
 
 def pointwise(dtype: DType, rows: int, patterns: list[tuple[Any, ...]]) -> LoopSpec:
-    """Every input is copied, times one more, into one output of the last pattern: x0 + x1 + …"""
+    """The sum of the inputs, stored to the last pattern."""
     steps: list[Step] = [Load(f"x{i}", i) for i in range(len(patterns) - 1)]
     total = "x0"
     for i in range(1, len(patterns) - 1):
@@ -447,6 +296,27 @@ def test_a_whole_tensor_reduced(dtype: DType) -> None:
         (_, got) = run_native(spec, (size,), [x, np.zeros(1, dtype.numpy)], [(1,), (0,)], (0, 1), parts=1)
         wanted = x.any() if name == "max" else x.astype(np.float64).sum()
         _assert_sums(got, np.array([wanted]), dtype, max(size, 1))
+
+
+@pytest.mark.parametrize("vector", ["inner", "rows"])
+def test_a_value_that_is_the_same_everywhere_is_reduced(vector: str) -> None:
+    # A number and one of each row: summed as often as there are elements, not lanes.
+    f64 = dtypes.float64
+    operands = (Operand(f64, (1, 0)), Operand(f64, (1, 0)), Operand(f64, (1, 0)), Operand(f64, (0, 0)))
+    steps = (
+        *(Load("x", 0), Literal("two", 2.0, f64)),
+        *(Reduce("a", "two", "add", f64), Store("a", 1)),
+        *(Reduce("b", "x", "mul", f64), Store("b", 2)),
+        Reduce("c", "two", "add", f64, outer=True, operand=3),
+    )
+    spec = LoopSpec("everywhere", 1, 1, vector, operands, steps)
+    for rows, size in [(3, n) for n in EXTENTS] + [(n, 2) for n in EXTENTS]:
+        x = np.full(rows, 1.01)
+        arrays = [x, np.zeros(rows), np.zeros(rows), np.zeros(1)]
+        got = run_native(spec, (rows, size), arrays, [(1, 0), (1, 0), (1, 0), (0, 0)], (0, 0, 0, 1), parts=1)
+        np.testing.assert_array_equal(got[1], np.full(rows, 2.0 * size))
+        np.testing.assert_allclose(got[2], 1.01**size, rtol=1e-13)
+        assert got[3][0] == 2.0 * rows
 
 
 # Indexed loads and stores -------------------------------------------------------------------------
