@@ -142,12 +142,16 @@ class Planner:
         return self.geometry.get(value)
 
     def place(self, value: Value) -> tuple[Value, Geometry]:
-        """Where a value lies; what was a number or an index until now is filled in."""
+        """Where a value lies; what was a number or an index until now is filled in, what needs a copy copied."""
+        chain: list[Apply] = []
         base = value
         while isinstance(base, Apply) and isinstance(base.op, Movement) and base not in self.geometry:
+            chain.append(base)
             base = base.inputs[0]
         if base not in self.geometry:
             self.materialise(base)
+        for step in reversed(chain):
+            self.move(step)
         return resolve(value, self.stored)
 
     def materialise(self, value: Value) -> None:
@@ -215,6 +219,8 @@ class Planner:
 
     def move(self, node: Apply) -> None:
         """A movement costs nothing where strides can express it, and a copy of its input where not."""
+        if node in self.geometry:
+            return
         source = node.inputs[0]
         base = source
         while isinstance(base, Apply) and isinstance(base.op, Movement) and base not in self.geometry:

