@@ -55,8 +55,8 @@ def test_the_pipeline_keeps_values_and_settles() -> None:
             for run in PIPELINE:
                 graph = keeps_values(run, graph, arrays)
             sizes.append(len(graph.nodes))
-        # Merged duplicates may set a view free that was shared before; nothing is ever added for good.
-        assert sizes[0] >= sizes[1] == sizes[2]
+        # Merged duplicates may set a view free to travel that was shared before, once.
+        assert sizes[1] == sizes[2]
 
 
 @pytest.mark.parametrize("dtype", [F32, I64, BOOL, dtypes.bfloat16], ids=lambda d: d.name)

@@ -141,3 +141,28 @@ def test_memory_is_reused_along_a_chain() -> None:
     for _ in range(10):
         y = ops.matmul.trace(y, x)
     assert planned(Request(Graph((x,), (y,)))).arena_bytes <= 2 * x.type.nbytes
+
+
+def test_an_index_computed_in_the_kernel_that_gathers() -> None:
+    # What the index is made of has another reader in the kernel; the index stays a register and needs no memory.
+    x = Input(TensorType((3, 4), dtypes.float32), name="x")
+    index = ops.remainder.trace(ops.cast.trace(ops.abs.trace(x), dtype=dtypes.int64), 4)
+    whole = ops.cast.trace(
+        ops.cast.trace(ops.minimum.trace(x, 9.0), dtype=dtypes.int32), dtype=dtypes.float32
+    )
+    graph = Graph((x,), (ops.minimum.trace(ops.gather.trace(x, index, axis=1), whole),))
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    (got,) = simulate(planned(Request(graph)), [array])
+    np.testing.assert_array_equal(got.reshape(3, 4), evaluate(graph, [array])[0])
+
+
+@pytest.mark.parametrize("order", [(1, 0), (0, 1)])
+def test_a_reshape_of_views_of_views_is_a_copy(order: tuple[int, ...]) -> None:
+    x = Input(TensorType((3, 4), dtypes.float32), name="x")
+    turned = ops.flip.trace(ops.permute.trace(x, axes=order), axes=(0,))
+    graph = Graph(
+        (x,), (ops.reshape.trace(turned, shape=(12,)), ops.neg.trace(ops.reshape.trace(turned, shape=(2, 6))))
+    )
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for got, wanted in zip(simulate(planned(Request(graph)), [array]), evaluate(graph, [array]), strict=True):
+        np.testing.assert_array_equal(got.reshape(wanted.shape), wanted)

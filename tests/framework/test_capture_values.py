@@ -231,6 +231,14 @@ def test_past_the_limit_older_variants_still_serve() -> None:
     assert 1 < len(compiled.variants) < 59
 
 
+def test_views_of_views_of_arguments_are_followed() -> None:
+    check(
+        lambda x: (x.t().detach().flip(0).reshape(-1), x[1:].t().reshape(-1) * 2),
+        (fw.rand(4, 4),),
+        variants=1,
+    )
+
+
 def test_grad_mode_dtype_and_requires_grad_are_part_of_the_call() -> None:
     def function(x: fw.Tensor) -> Any:
         y = (x * 2).sum()
