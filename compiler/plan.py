@@ -27,7 +27,7 @@ from compiler.lower import (
 from compiler.matmul import product_kernel
 from compiler.ops import contraction, creation, indexing, movement
 from compiler.ops.op import Movement
-from compiler.schedule import Group, is_free, schedule
+from compiler.schedule import Group, addressed, is_free, schedule
 from compiler.types import contiguous_strides
 
 _INDEXED = frozenset((indexing.take, indexing.gather, indexing.take_add, indexing.scatter_add))
@@ -213,9 +213,8 @@ class Planner:
 
     def ready_operands(self, node: Apply) -> None:
         """See that what a loop reads by address is in memory."""
-        if node.op in (indexing.take, indexing.gather, contraction.matmul):
-            for x in node.inputs:
-                self.place(x)
+        for x in node.inputs if node.op in (indexing.take, contraction.matmul) else addressed(node):
+            self.place(x)
 
     def move(self, node: Apply) -> None:
         """A movement costs nothing where strides can express it, and a copy of its input where not."""

@@ -113,7 +113,7 @@ class CompiledFunction(Generic[P, R]):
             variant, reason, raised = self._capture(args, kwargs, leaves)
             self.history.append(Record(reason or why, time.perf_counter() - begin, variant))
             if variant is None:
-                if self.strict:
+                if self.strict and not raised:
                     raise CompileError(f"{self.function!r} cannot be replayed: {reason}")
                 # What raised may work next time, in another state; what cannot be recorded never will.
                 entry.errors += 1
@@ -166,7 +166,8 @@ class CompiledFunction(Generic[P, R]):
         ambient.tracer = tracer
         try:
             result = observer.run(function, args, kwargs)
-            ambient.grad_enabled = grad_mode
+            if ambient.grad_enabled is not grad_mode:
+                raise TraceError("the call leaves gradients switched on or off: use a with block")
             tracer.require_same_history()
             structures = [structure_guard(thing) for thing in tracer.touched.values()]
             return Variant(tracer, result, leaves, name_guards(observer), structures), "", False
