@@ -142,7 +142,7 @@ class Planner:
         return self.geometry.get(value)
 
     def place(self, value: Value) -> tuple[Value, Geometry]:
-        """Where a value lies; what was a number or an index until now is filled in, what needs a copy copied."""
+        """Where a value lies; what was a number or an index is filled in, what needs a copy copied."""
         chain: list[Apply] = []
         base = value
         while isinstance(base, Apply) and isinstance(base.op, Movement) and base not in self.geometry:

@@ -319,7 +319,7 @@ class Observer:
                         self.see_name(vars(value), name, code)
             return
         kind = value if isinstance(value, type) else type(value)
-        if hasattr(kind, "__del__") and not _is_own(kind):
+        if any(type(base.__dict__.get("__del__")) is types.FunctionType for base in kind.__mro__):
             self.stop(f"{Path(code.co_filename).name}:{code.co_firstlineno}: {kind.__name__} has a finaliser")
         if (id(value), code) in self.seen:
             return

@@ -66,7 +66,7 @@ def take(pool: int, thread: int) -> int:
 
 
 def share(pool: int, tasks: int, count: int, scratch: int, scratch_bytes: int) -> int:
-    """Post a launch, work on it, and return when all of it is done: how often the end was looked for in vain."""
+    """Post a launch, work on it, return when all of it is done: how often the end was looked for in vain."""
     generation = ((atomic_load(pool + CURSOR) >> 32) + 1) & 0x7FFFFFFF
     parity = generation & 1
     posted = pool + POSTED + parity * LINE
