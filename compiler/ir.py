@@ -110,7 +110,8 @@ class Graph:
                 if isinstance(value, Apply):
                     stack += value.inputs
         # A node is made after its operands, so creation order is a topological order.
-        rest = sorted((v for v in reached if not isinstance(v, Input)), key=lambda v: v.serial)
+        given = set(self.inputs)
+        rest = sorted((v for v in reached if v not in given), key=lambda v: v.serial)
         return (*self.inputs, *rest)
 
     @cached_property

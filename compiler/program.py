@@ -5,6 +5,7 @@ Takes and gives NumPy arrays; knows nothing of tensors or guards.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from compiler.ir import Const, Graph
 from compiler.lower import Buffer, Kernel
 from compiler.passes import PIPELINE
 from compiler.plan import Planner, Request
+from compiler.verify import verify
 from kernels.cpu import pool, runner
 from kernels.cpu.runner import Program
 
@@ -121,8 +123,12 @@ class Executable:
 def optimise(request: Request) -> Request:
     """Run the pass pipeline on a request's graph."""
     graph: Graph = request.graph
+    every = bool(os.environ.get("TRACEFUSE_VERIFY"))
     for run in PIPELINE:
         graph = run(graph)
+        if every:
+            verify(graph, run.__name__)
+    verify(graph, "the passes")
     returned = len(graph.outputs) - len(request.writes) - len(request.checks)
     written = graph.outputs[returned : returned + len(request.writes)]
     writes = tuple((number, value) for (number, _), value in zip(request.writes, written, strict=True))
