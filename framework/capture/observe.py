@@ -125,6 +125,20 @@ class EffectError(BaseException):
     """
 
 
+def _containers_now() -> tuple[set[int], set[int]]:
+    """Identities of every container that exists, and of the frames of every generator."""
+    kinds = list | dict | set | types.GeneratorType
+    interval = sys.getswitchinterval()
+    # No other thread may run meanwhile: a tuple it is just building must not be seen to have a second owner
+    # (CPython raises SystemError when it then resizes it).
+    sys.setswitchinterval(3600.0)
+    try:
+        old = [x for x in gc.get_objects() if issubclass(type(x), kinds)]
+    finally:
+        sys.setswitchinterval(interval)
+    return set(map(id, old)), {id(x.gi_frame) for x in old if type(x) is types.GeneratorType}
+
+
 def _in_finaliser() -> bool:
     """Whether a `__del__` is running, where an exception has nowhere to go."""
     frame: types.FrameType | None = sys._getframe(1)
@@ -206,11 +220,7 @@ class Observer:
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call `function` under observation."""
-        kinds = list | dict | set | types.GeneratorType
-        old = [x for x in gc.get_objects() if issubclass(type(x), kinds)]
-        self.old = set(map(id, old))
-        self.running = {id(x.gi_frame) for x in old if type(x) is types.GeneratorType}
-        del old
+        self.old, self.running = _containers_now()
         self.see_function(function)
         previous, collecting = sys.getprofile(), gc.isenabled()
         # Collector callbacks are nobody's effect, and an error raised in one crashes CPython 3.11.
