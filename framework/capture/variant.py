@@ -148,6 +148,8 @@ class Variant:
         structures: Sequence[Guard],
     ) -> None:
         self.names, self.structures, self.reads = tuple(names), tuple(structures), tuple(tracer.guards)
+        # Asked at every call.
+        self.checks = tuple(guard.holds for guard in names)
         self.calls = 0
         self.undo = tuple(tracer.undo)
         self.lock = threading.RLock()
@@ -291,7 +293,13 @@ class Variant:
         known = structure.version == self.seen and structure.gradients == self.seen_gradients
         if (not known or self.clock.left) and self.recheck() is not None:
             return False
-        return self.first_change() is None and not any(leaves[p]._grad is not None for p in self.no_gradient)
+        for check in self.checks:
+            if not check():
+                return False
+        for read, value in self.reads:
+            if read() != value:
+                return False
+        return not self.no_gradient or all(leaves[p]._grad is None for p in self.no_gradient)
 
     def first_change(self) -> str | None:
         """The first name or number that is not what it was, in words."""
