@@ -84,6 +84,36 @@ def entry(typing: Any, table: Any, index: Any) -> Any:
     return types.int64(types.int64, types.int64), emit
 
 
+def _prefetch(builder: ir.IRBuilder, address: ir.Value, write: int) -> None:
+    operands = [I8.as_pointer(), I32, I32, I32]
+    function = declare(builder, "llvm.prefetch.p0", ir.VoidType(), operands)
+    # Locality 3: into the nearest cache; last argument 1: data, not instructions.
+    arguments = [ir.Constant(I32, n) for n in (write, 3, 1)]
+    builder.call(function, [builder.inttoptr(address, I8.as_pointer()), *arguments])
+
+
+@word
+def prefetch(typing: Any, address: Any) -> Any:
+    """Fetch the cache line at `address`, which need not exist, to be read soon."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        _prefetch(builder, args[0], 0)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
+
+
+@word
+def prefetch_for_write(typing: Any, address: Any) -> Any:
+    """Fetch the cache line at `address`, which need not exist, to be written soon."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        _prefetch(builder, args[0], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
+
+
 @word
 def quotient(typing: Any, x: Any, y: Any) -> Any:
     """x // y for non-negative x and positive y, without Python's sign and zero checks."""
@@ -353,4 +383,11 @@ for _name in dtypes.DTYPES:
 for _source in dtypes.DTYPES:
     for _target in dtypes.DTYPES:
         _cast_functions(_source, _target)
-EXPORTS |= {"entry": entry, "quotient": quotient, "mask": mask, "steps": steps}
+EXPORTS |= {
+    "entry": entry,
+    "prefetch": prefetch,
+    "prefetch_for_write": prefetch_for_write,
+    "quotient": quotient,
+    "mask": mask,
+    "steps": steps,
+}

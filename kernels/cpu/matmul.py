@@ -172,6 +172,7 @@ class _Matmul:
                 with out.block(f"for top in range(first, end, {spec.rows}):"):
                     if self.widened:
                         self.widen_left()
+                    self.prefetch()
                     self.multiply()
                     if self.direct:
                         with out.block("if not whole:"):
@@ -302,6 +303,27 @@ class _Matmul:
             else:
                 lines = f"right_start, {self.stride(1, -2)}"
                 out.line(f"block_in_place({left}, {stride}, {step}, {lines}, {right})")
+
+    def prefetch(self) -> None:
+        """Fetch what the epilogue reads and writes of this block while the product is computed.
+
+        Segments of a few lines in each row are no pattern that the cores foresee.
+        """
+        out, spec = self.out, self.spec
+        operands = [
+            i
+            for i, operand in enumerate(spec.operands)
+            if i > 1 and operand.strides[-1] == 1 and operand.strides[-2] != 0
+        ]
+        if self.direct or not operands:
+            return
+        out.line(f"top_end = top + {spec.rows} if top + {spec.rows} < end else end")
+        with out.block(f"for i{spec.batch} in range(top, top_end):"):
+            for i in operands:
+                word = "prefetch" if i in spec.read else "prefetch_for_write"
+                size = spec.operands[i].dtype.itemsize
+                for byte in range(0, self.panel * size, LINE):
+                    out.line(f"{word}(p{i} + ({self.steps.base(i)} + column) * {size} + {byte})")
 
     def epilogue(self) -> None:
         """Each valid row of the tile through the spec's steps, a vector of columns at a time."""
