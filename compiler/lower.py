@@ -113,6 +113,13 @@ def resolve(value: Value, stored: Callable[[Value], Geometry | None]) -> tuple[V
     return base, geometry
 
 
+def index_geometry(value: Value) -> Geometry | None:
+    """Geometry of an index grid, as if each element lay at the address it holds; None for anything else."""
+    if not isinstance(value, Apply) or value.op is not creation.iota:
+        return None
+    return value.shape, tuple(int(a == value.attrs["axis"]) for a in range(value.ndim)), 0
+
+
 @dataclass(frozen=True)
 class Register:
     """A value of a loop body: its name in the spec and its dtype."""
@@ -250,9 +257,7 @@ class LoopLowering:
 
     def known(self, value: Value) -> Geometry | None:
         """Geometry of what is in memory; an index grid counts, each element holding its own index."""
-        if isinstance(value, Apply) and value.op is creation.iota:
-            return value.shape, tuple(int(a == value.attrs["axis"]) for a in range(value.ndim)), 0
-        return self.stored(value)
+        return index_geometry(value) or self.stored(value)
 
     def compute(self, node: Value) -> Register:
         assert isinstance(node, Apply)

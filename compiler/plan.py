@@ -21,6 +21,7 @@ from compiler.lower import (
     LoopLowering,
     copy_kernel,
     fill_kernel,
+    index_geometry,
     resolve,
     scatter_kernel,
 )
@@ -143,16 +144,20 @@ class Planner:
 
     def place(self, value: Value) -> tuple[Value, Geometry]:
         """Where a value lies; what was a number or an index is filled in, what needs a copy copied."""
-        chain: list[Apply] = []
-        base = value
-        while isinstance(base, Apply) and isinstance(base.op, Movement) and base not in self.geometry:
-            chain.append(base)
-            base = base.inputs[0]
+        base, chain = self.behind(value)
         if base not in self.geometry:
             self.materialise(base)
         for step in reversed(chain):
             self.move(step)
         return resolve(value, self.stored)
+
+    def behind(self, value: Value) -> tuple[Value, list[Apply]]:
+        """What is behind movements, in memory or no movement itself; and those movements, last one first."""
+        chain: list[Apply] = []
+        while isinstance(value, Apply) and isinstance(value.op, Movement) and value not in self.geometry:
+            chain.append(value)
+            value = value.inputs[0]
+        return value, chain
 
     def materialise(self, value: Value) -> None:
         """Write a constant or an index grid to memory."""
@@ -221,15 +226,11 @@ class Planner:
         if node in self.geometry:
             return
         source = node.inputs[0]
-        base = source
-        while isinstance(base, Apply) and isinstance(base.op, Movement) and base not in self.geometry:
-            base = base.inputs[0]
+        base, _ = self.behind(source)
         if is_free(base) or (isinstance(base, Const) and base.ndim == 0):
-            strides = (0,) * base.ndim
-            if isinstance(base, Apply) and base.op is creation.iota:
-                strides = tuple(int(a == base.attrs["axis"]) for a in range(base.ndim))
+            virtual = index_geometry(base) or (base.shape, (0,) * base.ndim, 0)
             try:
-                resolve(node, lambda v: (v.shape, strides, 0) if v is base else None)
+                resolve(node, lambda v: virtual if v is base else None)
                 return
             except LoweringError:
                 self.materialise(base)
@@ -252,24 +253,15 @@ class Planner:
         elif node.op is movement.slice_update:
             base, new = node.inputs
             self.copy_into(base, whole, buffer)
-            region = movement.slice.view(*whole, **node.attrs)
-            assert region is not None
-            self.copy_into(new, region, buffer)
+            self.copy_into(new, region_of(whole, **node.attrs), buffer)
         elif node.op is movement.pad:
-            low = node.attrs["low"]
-            stops = tuple(a + b for a, b in zip(low, node.inputs[0].shape, strict=True))
-            region = movement.slice.view(*whole, starts=low, stops=stops, steps=(1,) * node.ndim)
-            assert region is not None
             self.kernels.append(fill_kernel(node.attrs["value"], whole, buffer))
-            self.copy_into(node.inputs[0], region, buffer)
+            self.copy_into(node.inputs[0], block_of(whole, node.attrs["low"], node.inputs[0].shape), buffer)
         elif node.op is movement.concatenate:
             axis, start = node.attrs["axis"], 0
             for x in node.inputs:
                 starts = tuple(start if a == axis else 0 for a in range(node.ndim))
-                stops = tuple(s + size for s, size in zip(starts, x.shape, strict=True))
-                region = movement.slice.view(*whole, starts=starts, stops=stops, steps=(1,) * node.ndim)
-                assert region is not None
-                self.copy_into(x, region, buffer)
+                self.copy_into(x, block_of(whole, starts, x.shape), buffer)
                 start += x.shape[axis]
         else:
             raise LoweringError(f"{node.op.name} has no compiled form ({node.where})")
@@ -443,6 +435,19 @@ def _unshaped(value: Value) -> Value:
     while isinstance(value, Apply) and value.op is movement.reshape:
         value = value.inputs[0]
     return value
+
+
+def region_of(whole: Geometry, **region: tuple[int, ...]) -> Geometry:
+    """Geometry of a slice (starts, stops, steps) of memory."""
+    view = movement.slice.view(*whole, **region)
+    assert view is not None, "a slice is always a view"
+    return view
+
+
+def block_of(whole: Geometry, starts: tuple[int, ...], shape: tuple[int, ...]) -> Geometry:
+    """Geometry of the block of `shape` at `starts`."""
+    stops = tuple(s + size for s, size in zip(starts, shape, strict=True))
+    return region_of(whole, starts=starts, stops=stops, steps=(1,) * len(shape))
 
 
 def _is_contiguous(geometry: Geometry) -> bool:

@@ -79,7 +79,7 @@ class Executable:
         self.objects = np.zeros(max(len(outside), 1), np.int64)
         self.bound: dict[int, Array] = {}
         program.connect(self.patches, self.objects)
-        self.native, _ = runner.native_run()
+        self.native = runner.native_run()
         self.plan_seconds = planned - begin
         self.build_seconds = time.perf_counter() - planned
 

@@ -29,7 +29,7 @@ def test_a_kernel() -> None:
     x, y = np.arange(19, dtype=np.float32), np.zeros(19, np.float32)
     for operand, array in enumerate((x, y)):
         program.table[program.pointer_slot(0, operand)] = array.ctypes.data
-    assert runner.native_run()[0](program.address, 0) == 0
+    assert runner.native_run()(program.address, 0) == 0
     np.testing.assert_array_equal(y, 2 * x)
 
 

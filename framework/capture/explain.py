@@ -90,10 +90,12 @@ class Explanation:
                 continue
             variant = record.variant
             executable = variant.executable
+            planned, made = executable.plan_seconds * 1e3, executable.build_seconds * 1e3
             lines.append(
                 f"    {variant.tensor_count} tensors, {len(variant.scalars)} runtime scalars, "
                 f"{len(executable.plan.kernels)} kernels in {len(set(executable.plan.levels))} launches, "
-                f"arena {executable.plan.arena_bytes} bytes, {variant.calls} calls"
+                f"arena {executable.plan.arena_bytes} bytes, {variant.calls} calls; "
+                f"planned in {planned:.0f} ms, kernels made in {made:.0f} ms"
             )
             guards = [*variant.names, *variant.structures]
             lines += [f"    guard: {guard.words}" for guard in guards]

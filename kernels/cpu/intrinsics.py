@@ -84,34 +84,24 @@ def entry(typing: Any, table: Any, index: Any) -> Any:
     return types.int64(types.int64, types.int64), emit
 
 
-def _prefetch(builder: ir.IRBuilder, address: ir.Value, write: int) -> None:
-    operands = [I8.as_pointer(), I32, I32, I32]
-    function = declare(builder, "llvm.prefetch.p0", ir.VoidType(), operands)
-    # Locality 3: into the nearest cache; last argument 1: data, not instructions.
-    arguments = [ir.Constant(I32, n) for n in (write, 3, 1)]
-    builder.call(function, [builder.inttoptr(address, I8.as_pointer()), *arguments])
+def _prefetch(write: int) -> Any:
+    """A word that fetches the cache line at an address, which need not exist, to be read or written soon."""
+
+    def fetch(typing: Any, address: Any) -> Any:
+        def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+            operands = [I8.as_pointer(), I32, I32, I32]
+            function = declare(builder, "llvm.prefetch.p0", ir.VoidType(), operands)
+            # Locality 3: into the nearest cache; last argument 1: data, not instructions.
+            arguments = [ir.Constant(I32, n) for n in (write, 3, 1)]
+            builder.call(function, [builder.inttoptr(args[0], I8.as_pointer()), *arguments])
+            return context.get_dummy_value()
+
+        return types.void(types.int64), emit
+
+    return word(fetch)
 
 
-@word
-def prefetch(typing: Any, address: Any) -> Any:
-    """Fetch the cache line at `address`, which need not exist, to be read soon."""
-
-    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        _prefetch(builder, args[0], 0)
-        return context.get_dummy_value()
-
-    return types.void(types.int64), emit
-
-
-@word
-def prefetch_for_write(typing: Any, address: Any) -> Any:
-    """Fetch the cache line at `address`, which need not exist, to be written soon."""
-
-    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        _prefetch(builder, args[0], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64), emit
+prefetch, prefetch_for_write = _prefetch(write=0), _prefetch(write=1)
 
 
 @word

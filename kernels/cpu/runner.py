@@ -6,6 +6,7 @@ Knows kernels as specs with extents, strides and addresses; knows nothing of gra
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,34 +108,39 @@ class Work:
         return render.scratch_bytes(self.spec, self.extents, lanes())  # type: ignore[arg-type]
 
 
-@cache
-def source_of(digest: str, spec: LoopSpec | MatmulSpec) -> str:
-    """Generated source of a spec."""
-    return (matmul if isinstance(spec, MatmulSpec) else loop).render(spec, lanes())  # type: ignore[arg-type]
+_sources: dict[str, str] = {}
+
+
+def source_of(spec: LoopSpec | MatmulSpec) -> str:
+    """Generated source of a spec; specs that differ only in name share it."""
+    if spec.digest not in _sources:
+        render = matmul.render if isinstance(spec, MatmulSpec) else loop.render
+        _sources[spec.digest] = render(spec, lanes())  # type: ignore[arg-type]
+    return _sources[spec.digest]
 
 
 def build(specs: Sequence[LoopSpec | MatmulSpec]) -> list[Machine]:
     """Machine code of specs."""
-    return engine.load_many([engine.Request("kernel", source_of(s.digest, s), "kernel") for s in specs])
+    return engine.load_many([engine.Request("kernel", source_of(s), "kernel") for s in specs])
 
 
 @cache
-def native_run() -> tuple[Any, int]:
-    """The native `run` as a Python callable, and its address."""
+def native_run() -> Any:
+    """The native `run` as a Python callable."""
     machine = engine.load(engine.Request("native", pool.source(), "run"))
     probe = np.zeros(1)
     if ctypes.c_int64.from_address(id(probe) + DATA_FIELD).value != probe.ctypes.data:
         raise BuildError(
             f"NumPy {np.__version__} keeps an array's address elsewhere than {DATA_FIELD} bytes into it"
         )
-    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(machine.address), machine.address
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(machine.address)
 
 
 class Program:
     """Work in launches, ready to run; the caller fills in pointers.
 
     `table` holds every kernel's table end to end; `pointer_slot(work, operand)` is where an operand's address
-    goes. A launch of `levels` is shared among threads when that pays. `checked` are (level, address of a flag
+    goes. A launch of `levels` is shared among threads when that pays. `checks` are (level, address of a flag
     byte).
     """
 
@@ -144,7 +150,7 @@ class Program:
         self.works = tuple(works)
         self.machines = build([w.spec for w in works])
         sizes = [w.spec.table_size for w in works]
-        self.starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        self.starts = [0, *itertools.accumulate(sizes)][:-1]
         self.table = np.zeros(max(sum(sizes), 1), np.int64)
         for work, start in zip(works, self.starts, strict=True):
             self._fill(work, start)

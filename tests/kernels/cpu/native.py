@@ -43,7 +43,7 @@ def run_native(
     for operand, (_, inside) in enumerate(guarded):
         place = int(inside[0]) if operand in counters else inside.ctypes.data
         program.table[program.pointer_slot(0, operand)] = place
-    assert runner.native_run()[0](program.address, pool.address() if program.parallel else 0) == 0
+    assert runner.native_run()(program.address, pool.address() if program.parallel else 0) == 0
     for number, (whole, inside) in enumerate(guarded):
         edges = whole[:_MARGIN], whole[_MARGIN + inside.nbytes :]
         assert all((edge == _GUARD).all() for edge in edges), f"{spec.name} wrote outside operand {number}"
