@@ -17,6 +17,7 @@ import numpy as np
 
 from compiler.ops.op import Op
 from compiler.ops.reduction import sum_to
+from framework.deferred import Deferred
 from framework.state import ambient
 
 _serial = itertools.count()
@@ -99,6 +100,8 @@ class Saved:
         self.edge = edge
         if isinstance(self.data, np.ndarray):
             self.data = self.data.copy()
+        elif isinstance(self.data, Deferred):
+            self.data = self.data.kept()
         self.storage = None
 
 
@@ -214,7 +217,7 @@ def saved_entry(t: Any, level: int, is_output: bool = False) -> Saved | TypeOnly
     if tracer is None:
         # An output is not kept itself: its node would keep it, and it its node.
         return Saved(t._data, t._storage, t._storage.version, None if is_output else t)
-    return Saved(tracer.read(t), t._storage, tracer.version(t), t)
+    return Saved(tracer.read(t), t._storage, tracer.version(t), None if is_output and tracer.drives else t)
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -17,6 +18,7 @@ import numpy as np
 
 from compiler.errors import CompilerError, LoweringError, TraceError
 from compiler.program import KernelView
+from framework.capture.driver import Book, Driver
 from framework.capture.explain import Explanation
 from framework.capture.guards import name_guards, structure_guard
 from framework.capture.observe import SIMPLE, EffectError, Observer
@@ -53,7 +55,7 @@ class Entry:
     """Everything known for one kind of arguments: programs, or why there can be none."""
 
     variants: list[Variant] = field(default_factory=list)
-    eager: str = ""
+    driven: str = ""
     errors: int = 0
 
 
@@ -70,11 +72,17 @@ class CompiledFunction(Generic[P, R]):
         self.entries: dict[Any, Entry] = {}
         self.history: list[Record] = []
         self.refused = 0
+        self.book = Book()
+        self.warned = False
         self.lock = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if ambient.tracer is not None:
-            return self.function(*args, **kwargs)  # recorded as part of the outer call
+        tracer = ambient.tracer
+        if tracer is not None:
+            if not tracer.drives or tracer.function is self:
+                return self.function(*args, **kwargs)  # recorded as part of the outer call
+            with tracer.paused():
+                return self(*args, **kwargs)
         key, leaves = call_key(args, kwargs)
         entry = self.entries.get(key)
         if entry is None:
@@ -86,8 +94,8 @@ class CompiledFunction(Generic[P, R]):
         for variant in entry.variants:
             if variant.holds(leaves):
                 return self._replay(variant, args, kwargs, leaves)
-        if entry.eager:
-            return self.function(*args, **kwargs)
+        if entry.driven:
+            return self._drive(args, kwargs)
         return self._record(entry, args, kwargs, leaves)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -108,8 +116,9 @@ class CompiledFunction(Generic[P, R]):
                 return self._replay(known, args, kwargs, leaves)
             why = self._why_again(entry)
             if len(self.variants) >= MOST_VARIANTS:
-                entry.eager = f"{MOST_VARIANTS} variants exist already; the older ones keep serving"
-                return self.function(*args, **kwargs)
+                entry.driven = f"{MOST_VARIANTS} variants exist already; the older ones keep serving"
+                self._warn(why)
+                return self._drive(args, kwargs)
             variant, reason, raised = self._capture(args, kwargs, leaves)
             self.history.append(Record(reason or why, time.perf_counter() - begin, variant))
             if variant is None:
@@ -118,11 +127,11 @@ class CompiledFunction(Generic[P, R]):
                 # What raised may work next time, in another state; what cannot be recorded never will.
                 entry.errors += 1
                 if not raised or entry.errors >= MOST_ERRORS:
-                    entry.eager = reason
+                    entry.driven = reason
             elif variant.recheck() is None:
                 entry.variants.append(variant)
         if variant is None or variant not in entry.variants:
-            return self.function(*args, **kwargs)
+            return self._drive(args, kwargs)
         result = BAD_INPUT if variant.overlaps(leaves) else variant.replay(leaves)
         if result is not BAD_INPUT:
             return result
@@ -141,6 +150,26 @@ class CompiledFunction(Generic[P, R]):
             if result is not BAD_INPUT:
                 return result
         return self.function(*args, **kwargs)
+
+    def _drive(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the function's Python, with the tensor work between reads of values compiled."""
+        driver = Driver(self.book, self)
+        ambient.tracer = driver
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            ambient.tracer = None
+            driver.flush()
+
+    def _warn(self, why: str) -> None:
+        """Say once that there are too many variants."""
+        if not self.warned:
+            self.warned = True
+            warnings.warn(
+                f"{self.function!r} was recorded {MOST_VARIANTS} times and is not recorded again: {why}; "
+                "the variants made keep serving, other calls run their Python. explain() lists every reason",
+                stacklevel=4,
+            )
 
     def _why_again(self, entry: Entry) -> str:
         if not entry.variants:
@@ -208,7 +237,7 @@ class CompiledFunction(Generic[P, R]):
         return Explanation(
             getattr(self.function, "__name__", type(self.function).__name__),
             list(self.history),
-            [e.eager for e in self.entries.values() if e.eager],
+            [e.driven for e in self.entries.values() if e.driven],
         )
 
     def __repr__(self) -> str:

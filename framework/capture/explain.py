@@ -57,16 +57,16 @@ class Explanation:
 
     name: str
     history: Sequence[Any]
-    eager: Sequence[str]
+    driven: Sequence[str]
     refused: int = 0
 
     @property
     def mode(self) -> str:
-        """ "replay", "eager", "mixed", or "not called"."""
+        """ "replay", "driven", "mixed", or "not called"."""
         if not self.history:
             return "not called"
         replayed = any(r.variant is not None for r in self.history)
-        return ("mixed" if self.eager else "replay") if replayed else "eager"
+        return ("mixed" if self.driven else "replay") if replayed else "driven"
 
     @property
     def kernels(self) -> list[KernelFacts]:
@@ -79,7 +79,7 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.mode}"]
-        lines += [f"  runs eagerly for some arguments: {reason}" for reason in self.eager]
+        lines += [f"  Python runs at every call for some arguments: {reason}" for reason in self.driven]
         if self.refused:
             lines.append(
                 f"  {self.refused} calls ran eagerly because there were too many kinds of arguments before"

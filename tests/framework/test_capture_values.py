@@ -300,7 +300,7 @@ def test_two_hundred_results_that_depend_on_each_other() -> None:
     ],
 )
 def test_what_needs_a_value_runs_eagerly_and_right(function: Any) -> None:
-    check(function, (vector(),), (-vector(),), mode="eager")
+    check(function, (vector(),), (-vector(),), mode="driven")
 
 
 def test_a_branch_on_what_is_known_is_compiled() -> None:

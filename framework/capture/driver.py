@@ -1,0 +1,490 @@
+"""Driven calls: the function's Python runs, and the tensor work between reads of values is compiled.
+
+Only data is deferred: gradients, histories, versions and attributes change at once, as in an eager call. Ops
+become nodes that are shared by equal applications, so a call that does what an earlier one did meets the same
+nodes, and the program of a stretch of work is found by the identity of what it computes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import CompilerError
+from compiler.interpret import evaluate
+from compiler.ir import Graph, Input, Value
+from compiler.ops.arithmetic import add
+from compiler.ops.compare import cast
+from compiler.ops.movement import expand
+from compiler.ops.op import Movement, Op
+from compiler.plan import Request
+from compiler.program import Executable
+from compiler.types import TensorType
+from compiler.where import user_line
+from framework.deferred import Deferred, known
+from framework.state import ambient, structure
+from framework.storage import Storage, root_of
+from framework.tensor import Tensor
+from kernels import dtypes, memory
+from kernels.errors import BuildError
+
+Array = np.ndarray[Any, Any]
+
+# Nodes kept for one function; a function that never repeats itself starts anew here.
+MOST_NODES = 50_000
+# Programs made for one function; further stretches are computed node by node.
+MOST_PROGRAMS = 256
+# Ops deferred at most: a function that loops over a whole data set between two reads is cut here.
+MOST_DEFERRED = 5_000
+# Values of a number at one place that become constants; from the next on it is an input.
+MOST_CONSTANTS = 2
+
+
+class StretchProgram:
+    """The program of one stretch: an executable over the inputs it reads, or a graph to interpret."""
+
+    def __init__(
+        self, graph: Graph, writes: tuple[tuple[int, Value], ...], strides: Any, lower: bool
+    ) -> None:
+        self.graph, self.writes = graph, writes
+        self.where, self.runs, self.seconds = user_line(), 0, 0.0
+        self.executable: Executable | None = None
+        self.failure = "" if lower else f"{MOST_PROGRAMS} programs exist already"
+        self.lock = threading.Lock()
+        begin = time.perf_counter()
+        if lower:
+            try:
+                self.executable = Executable(Request(graph, writes, (), strides))
+            except (CompilerError, BuildError) as error:
+                self.failure = str(error)
+        self.seconds = time.perf_counter() - begin
+
+    def run(self, arrays: list[Array]) -> list[Array]:
+        """The outputs; writes are carried out in the inputs' memory."""
+        self.runs += 1
+        if self.executable is None:
+            results = evaluate(self.graph, arrays)
+            count = len(results) - len(self.writes)
+            for (number, _), new in zip(self.writes, results[count:], strict=True):
+                np.copyto(arrays[number], new)
+            # Results must have memory of their own.
+            return [np.array(x) for x in results[:count]]
+        with self.lock:
+            outputs = [memory.empty(shape, dtype) for shape, dtype in self.executable.output_types]
+            self.executable.run(list(enumerate(arrays)), outputs)
+        return outputs
+
+
+class Book:
+    """What the driven calls of one function share: nodes by what they apply, and programs."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[Any, Value] = {}
+        self.inputs: dict[Any, Input] = {}
+        self.strides: dict[Input, tuple[int, ...]] = {}
+        self.numbers: dict[Any, set[Any]] = {}
+        self.programs: dict[Any, tuple[StretchProgram, list[int]]] = {}
+        self.calls = 0
+
+    def start_anew(self) -> None:
+        """Forget everything, if there is too much."""
+        if len(self.nodes) + len(self.inputs) > MOST_NODES:
+            self.__init__()
+
+    def input(self, number: int, array: Array) -> Input:
+        """The node of input `number` for arrays of this layout."""
+        key = number, array.shape, array.dtype, array.strides
+        node = self.inputs.get(key)
+        if node is None:
+            kind = TensorType(array.shape, dtypes.of_numpy(array.dtype))
+            node = self.inputs.setdefault(key, Input(kind, name=f"t{number}"))
+            self.strides[node] = tuple(s // array.itemsize for s in array.strides)
+        return node
+
+
+class Segment:
+    """The work since the last flush."""
+
+    __slots__ = ("draws", "driver", "inputs", "memory", "open", "tensors", "values", "written")
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.open = True
+        # Program inputs in the order they were met, and the present value of each array's memory.
+        self.inputs: list[tuple[Input, Array]] = []
+        self.memory: dict[int, Deferred] = {}
+        self.written: dict[int, int] = {}
+        self.values: list[weakref.ref[Deferred]] = []
+        self.tensors: list[weakref.ref[Tensor]] = []
+        self.draws: dict[int, tuple[Deferred, Deferred, int]] = {}
+
+
+class Driver:
+    """One driven call in progress: stands where a Tracer stands in a recording."""
+
+    # Whether Python's effects on tensors (gradients, histories, attributes) happen for real.
+    drives = True
+
+    def __init__(self, book: Book, function: Any) -> None:
+        book.start_anew()
+        self.book = book
+        self.function = function
+        self.segment = Segment(self)
+        self.lock = threading.RLock()
+
+    # Ops
+
+    def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
+        """The tensor of an op's result, without history."""
+        if isinstance(op, Movement):
+            source = inputs[0]._data
+            if source is not None:
+                moved = op.compute(source, **attrs)
+                if moved is source or moved.base is not None:
+                    t = object.__new__(Tensor)
+                    t._data, t._storage = moved, Storage()
+                    return t
+        return self._tensor(self.defer(op, inputs, attrs))
+
+    def defer(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Deferred:
+        """The value of an op on tensors, deferred values, arrays and numbers."""
+        if op.check is not None:
+            self._check(op, inputs, attrs)
+        segment = self.segment
+        operands: list[Any] = []
+        numbers = False
+        for x in inputs:
+            kind = type(x)
+            if kind is Deferred:
+                operands.append(x.node if x.segment is segment else self._node(x))
+            elif kind is float or kind is int or kind is bool:
+                operands.append((kind, x.hex() if kind is float else x))
+                numbers = True
+            else:
+                operands.append(self._node(x))
+        key = (op, _exact(attrs), *operands) if attrs else (op, *operands)
+        node = self.book.nodes.get(key)
+        if node is None:
+            node = self._make(op, inputs, operands, attrs, key, numbers)
+        made = Deferred(node, self.segment)
+        values = self.segment.values
+        values.append(weakref.ref(made))
+        if len(values) > MOST_DEFERRED:
+            self.flush()
+        return made
+
+    def _make(
+        self,
+        op: Op,
+        inputs: tuple[Any, ...],
+        operands: list[Any],
+        attrs: Mapping[str, Any],
+        key: Any,
+        numbers: bool,
+    ) -> Value:
+        """A node that was not met before; a number that keeps changing becomes an input."""
+        nodes = [x if isinstance(given, tuple) else given for x, given in zip(inputs, operands, strict=True)]
+        if numbers:
+            typed = op.typed(tuple(nodes))
+            place = (op, _exact(attrs), *(x[0] if isinstance(x, tuple) else x for x in operands))
+            seen = self.book.numbers.setdefault(place, set())
+            if len(seen) < MOST_CONSTANTS:
+                seen.add(tuple(x for x in operands if isinstance(x, tuple)))
+            else:
+                nodes = [self._lifted(x, t) for x, t in zip(nodes, typed, strict=True)]
+                key = (op, _exact(attrs), "lifted", *(x if isinstance(x, Value) else repr(x) for x in nodes))
+                node = self.book.nodes.get(key)
+                if node is not None:
+                    return node
+        return self.book.nodes.setdefault(key, op.trace(*nodes, **attrs))
+
+    def _lifted(self, number: Any, typed: Any) -> Any:
+        """A number as a program input of the dtype it takes here; itself where that is not exact."""
+        if isinstance(number, Value | bool) or abs(number) >= 2**53:
+            return number
+        kind = np.int64 if isinstance(number, int) and typed.dtype.kind in "iu" else np.float64
+        given = self._adopt(np.array(number, kind))
+        return self.defer(cast, (given,), {"dtype": dtypes.of_numpy(typed.dtype)}).node
+
+    def _check(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> None:
+        """Raise what the op raises on bad input, at its own line: Python goes on after it otherwise."""
+        assert op.check is not None, "asked of ops with a check"
+        if op.check.failed(*op.typed(tuple(map(_blank, inputs))), **attrs) is None:
+            return
+        arrays = op.typed(tuple(self._array(x) for x in inputs))
+        failed = op.check.failed(*arrays, **attrs)
+        if failed is not None and failed.any():
+            raise op.check.error(*arrays, **attrs)
+
+    def _array(self, x: Any) -> Any:
+        return self.concrete(x) if isinstance(x, Tensor) else known(x)
+
+    def _node(self, x: Any) -> Value:
+        """The node of a tensor, an array or a value of an earlier stretch."""
+        if isinstance(x, Tensor):
+            return self.read(x).node
+        if isinstance(x, np.ndarray):
+            return self._adopt(x).node
+        if x.segment is self.segment:
+            return x.node
+        return self._adopt(known(x)).node
+
+    def _adopt(self, array: Array) -> Deferred:
+        """The present value of an array's memory."""
+        segment = self.segment
+        value = segment.memory.get(id(array))
+        if value is None:
+            node = self.book.input(len(segment.inputs), array)
+            segment.inputs.append((node, array))
+            value = segment.memory[id(array)] = Deferred(node, segment, array)
+        return value
+
+    def _tensor(self, value: Deferred) -> Tensor:
+        t = object.__new__(Tensor)
+        t._storage = Storage()
+        t._deferred = value
+        t._traced = value.node.type
+        self.segment.tensors.append(weakref.ref(t))
+        return t
+
+    # What a Tracer is asked
+
+    def read(self, t: Tensor) -> Deferred:
+        """The value of a tensor now."""
+        if t._base is None:
+            data = t._data
+            if data is not None:
+                return self.segment.memory.get(id(data)) or self._adopt(data)
+            assert t._deferred is not None, "a tensor without memory is deferred"
+            return t._deferred
+        root, chain = _located(t)
+        if root is t:
+            assert t._data is not None, "a tensor of its own memory has it"
+            return self.segment.memory.get(id(t._data)) or self._adopt(t._data)
+        value = self.read(root)
+        for op, attrs in chain:
+            value = self.defer(op, (value,), attrs)
+        return value
+
+    def wrap(self, data: Any) -> Tensor:
+        """A new tensor of a value, or over an array."""
+        if type(data) is Deferred:
+            if data.segment is self.segment:
+                return self._tensor(self.own(data))
+            data = known(data)
+        t = object.__new__(Tensor)
+        t._data, t._storage = data, Storage()
+        return t
+
+    def own(self, value: Deferred) -> Deferred:
+        """The same value in memory of its own."""
+        made = Deferred(value.node, self.segment)
+        self.segment.values.append(weakref.ref(made))
+        return made
+
+    def share(self, t: Tensor) -> Tensor:
+        """Another tensor of the same memory; the caller links it to `t`."""
+        made = object.__new__(Tensor)
+        if t._data is not None:
+            made._data = t._data
+        else:
+            made._traced = t._traced
+            self.segment.tensors.append(weakref.ref(made))
+        return made
+
+    def part(self, t: Tensor) -> None:
+        """`t` is about to be no view any more: give it a value of its own."""
+        t._deferred = self.own(self.read(t))
+
+    def write(self, t: Tensor, data: Any) -> None:
+        """Overwrite `t`: its memory has a new value from here on, seen by every view."""
+        root, chain = _located(t)
+        new = data if type(data) is Deferred else self._adopt(np.asarray(data))
+        if new.segment is not self.segment:
+            new = self._adopt(known(new))
+        stages = [self.read(root)]
+        for op, attrs in chain:
+            stages.append(self.defer(op, (stages[-1],), attrs))
+        if new.dtype is not stages[-1].dtype:
+            new = self.defer(cast, (new,), {"dtype": stages[-1].dtype})
+        if new.shape != stages[-1].shape:
+            new = self.defer(expand, (new,), {"shape": stages[-1].shape})
+        for (op, attrs), base in zip(reversed(chain), reversed(stages[:-1]), strict=True):
+            new = op.unview(base, new, **attrs)
+        value = self.own(new)
+        t._storage.writes += 1
+        if root._data is None:
+            root._deferred = value
+            return
+        segment, array = self.segment, root._data
+        segment.written[id(array)] = segment.inputs.index(next(p for p in segment.inputs if p[1] is array))
+        segment.memory[id(array)] = value
+        if root._storage.exposed or t._storage.exposed or not memory.is_own(array):
+            self.flush()  # others may look at this memory without our knowing
+
+    def version(self, t: Tensor) -> int:
+        """The version of a tensor's memory."""
+        return t._storage.version
+
+    def grad(self, t: Tensor) -> Tensor | None:
+        """The gradient."""
+        return t._grad
+
+    def set_grad(self, t: Tensor, gradient: Tensor | None) -> None:
+        """Assign `.grad`."""
+        if gradient is not t._grad:
+            t._grad = gradient
+            structure.gradients += 1
+
+    def scalar(self, read: Callable[[], float]) -> Tensor:
+        """A 0-d float64 tensor of a number that changes from call to call."""
+        t = object.__new__(Tensor)
+        t._data, t._storage = np.array(read(), np.float64), Storage()
+        return t
+
+    def stream(self, generator: Any) -> tuple[Deferred, Any]:
+        """Seed and offset of the next random stream."""
+        draws = self.segment.draws.get(id(generator))
+        if draws is None or draws[2] > generator.offset or known(draws[0]) != generator.seed_value:
+            seed = self._adopt(np.array(generator.seed_value, np.int64))
+            draws = seed, self._adopt(np.array(generator.offset, np.int64)), generator.offset
+            self.segment.draws[id(generator)] = draws
+        seed, offset, first = draws
+        ahead = generator.offset - first
+        generator.offset += 1
+        return seed, self.defer(add, (offset, ahead), {}) if ahead else offset
+
+    def guard(self, read: Callable[[], Any]) -> Any:
+        """The value of `read()`: Python asks again at each call."""
+        return read()
+
+    def touch(self, thing: Any) -> None:
+        """Python runs each time: nothing to note."""
+
+    def created(self, undo: Callable[[], Any]) -> None:
+        """State made on first use is real."""
+
+    def concrete(self, t: Tensor) -> Array:
+        """The array of `t`, computed now."""
+        if self.segment.values or self.segment.written:
+            self.flush()
+        assert t._data is not None, "a flush computes every tensor"
+        return t._data
+
+    # Computing
+
+    def flush(self) -> None:
+        """Compute what was deferred and is still referred to, and carry out the writes."""
+        with self.lock:
+            segment = self.segment
+            self.segment = Segment(self)
+            segment.open = False
+            # The present value of written memory is that memory.
+            for array in [a for _, a in segment.inputs if id(a) in segment.written]:
+                segment.memory[id(array)].array = array
+            live = [v for r in segment.values if (v := r()) is not None and v.array is None]
+            writes = [(number, segment.memory[at].node) for at, number in segment.written.items()]
+            if live or writes:
+                self._compute(segment, live, writes)
+            for reference in segment.tensors:
+                t = reference()
+                if t is not None and t._data is None:
+                    _fill(t)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Run something else in between, with everything computed."""
+        self.flush()
+        ambient.tracer = None
+        try:
+            yield
+        finally:
+            ambient.tracer = self
+
+    def _compute(self, segment: Segment, live: list[Deferred], writes: list[tuple[int, Value]]) -> None:
+        key = tuple([v.node for v in live]), tuple(writes)
+        found = self.book.programs.get(key)
+        if found is None:
+            found = self._program(segment, *key)
+        program, used = found
+        arrays = [segment.inputs[number][1] for number in used]
+        if writes:
+            written = [segment.inputs[number][1] for number, _ in writes]
+            arrays = [_apart(a, written) for a in arrays]
+        outputs = program.run(arrays)
+        for value, array in zip(live, outputs, strict=True):
+            value.array = array
+
+    def _program(
+        self, segment: Segment, nodes: tuple[Value, ...], writes: tuple[tuple[int, Value], ...]
+    ) -> tuple[StretchProgram, list[int]]:
+        book = self.book
+        reached = {v for v in Graph((), (*nodes, *(v for _, v in writes))).nodes if isinstance(v, Input)}
+        targets = {number for number, _ in writes}
+        used = [i for i, (node, _) in enumerate(segment.inputs) if node in reached or i in targets]
+        inputs = tuple(segment.inputs[i][0] for i in used)
+        graph = Graph(inputs, (*nodes, *(v for _, v in writes)))
+        placed = tuple((used.index(number), value) for number, value in writes)
+        strides = {i: book.strides[node] for i, node in enumerate(inputs)}
+        program = StretchProgram(graph, placed, strides, len(book.programs) < MOST_PROGRAMS)
+        book.programs[nodes, writes] = program, used
+        return program, used
+
+
+def _located(t: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
+    """The tensor whose memory `t` views, and the movements from it to `t`; `t` where those are not known."""
+    root, chain = t, ()
+    while root._base is not None:
+        chain = (*root._view, *chain)
+        root = root._base
+    data = t._data
+    if data is not None and root is not t:
+        # Another `.data`, or a reinterpretation of the memory.
+        base = root._data
+        if base is None or (data is not base and (not chain or root_of(data) is not root_of(base))):
+            return t, ()
+    return root, chain
+
+
+def _fill(t: Tensor) -> None:
+    """Give a tensor of a stretch that has been computed its memory."""
+    base = t._base
+    if base is None:
+        assert t._deferred is not None, "a tensor without memory is deferred"
+        t._data = t._deferred.array
+    else:
+        if base._data is None:
+            _fill(base)
+        data: Any = base._data
+        for op, attrs in t._view:
+            data = op.compute(data, **attrs)
+        t._data = data
+    t._deferred = t._traced = None
+
+
+def _apart(array: Array, written: list[Array]) -> Array:
+    """`array`, or a copy where it shares memory with another that is written."""
+    for other in written:
+        apart = other is array or (memory.is_own(array) and memory.is_own(other))
+        if not apart and np.may_share_memory(array, other):
+            return array.copy()
+    return array
+
+
+def _exact(attrs: Mapping[str, Any]) -> Any:
+    """Attributes as a key that tells 1, 1.0 and True, and 0.0 and -0.0, apart."""
+    return tuple([(k, type(v), v.hex()) if type(v) is float else (k, type(v), v) for k, v in attrs.items()])
+
+
+def _blank(x: Any) -> Any:
+    """An array of zeros that takes no memory, of the type of an operand."""
+    if isinstance(x, float | int):
+        return x
+    dtype = x.dtype if isinstance(x, np.ndarray) else x.dtype.numpy
+    return np.ndarray(x.shape, dtype, bytes(8), 0, (0,) * len(x.shape))
