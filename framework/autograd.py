@@ -61,7 +61,11 @@ def backward(
     gradients = _root_gradients(roots, _sequence(grad_tensors), create_graph)
     keep = create_graph if retain_graph is None else retain_graph
     if targets is None:
-        _Walk(keep, create_graph).run(roots, gradients)
+        walk, tracer = _Walk(keep, create_graph), ambient.tracer
+        if create_graph or tracer is None or not tracer.drives:
+            walk.run(roots, gradients)
+        else:
+            tracer.backward(roots, gradients, keep, functools.partial(walk.run, roots, gradients))
         return
     found = _Walk(keep, create_graph, [_edge_of_input(x) for x in targets]).run(roots, gradients)
     for x, g in zip(targets, found, strict=True):

@@ -23,10 +23,12 @@ from compiler.ops.arithmetic import add
 from compiler.ops.compare import cast
 from compiler.ops.movement import expand
 from compiler.ops.op import Movement, Op
+from compiler.ops.reduction import any as any_
 from compiler.plan import Request
 from compiler.program import Executable
 from compiler.types import TensorType
 from compiler.where import user_line
+from framework.capture.regions import Outcome, backward, optimizer_step
 from framework.deferred import Deferred, known
 from framework.state import ambient, structure
 from framework.storage import Storage, root_of
@@ -42,6 +44,8 @@ MOST_NODES = 50_000
 MOST_PROGRAMS = 256
 # Ops deferred at most: a function that loops over a whole data set between two reads is cut here.
 MOST_DEFERRED = 5_000
+# Nodes computed apart for a check, at most; where there are more, the stretch ends.
+MOST_GLANCED = 24
 # Values of a number at one place that become constants; from the next on it is an input.
 MOST_CONSTANTS = 2
 
@@ -90,7 +94,7 @@ class Book:
         self.strides: dict[Input, tuple[int, ...]] = {}
         self.numbers: dict[Any, set[Any]] = {}
         self.programs: dict[Any, tuple[StretchProgram, list[int]]] = {}
-        self.calls = 0
+        self.outcomes: dict[Any, list[Outcome]] = {}
 
     def start_anew(self) -> None:
         """Forget everything, if there is too much."""
@@ -111,7 +115,7 @@ class Book:
 class Segment:
     """The work since the last flush."""
 
-    __slots__ = ("draws", "driver", "inputs", "memory", "open", "tensors", "values", "written")
+    __slots__ = ("draws", "driver", "inputs", "memory", "numbers", "open", "tensors", "values", "written")
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -119,6 +123,7 @@ class Segment:
         # Program inputs in the order they were met, and the present value of each array's memory.
         self.inputs: list[tuple[Input, Array]] = []
         self.memory: dict[int, Deferred] = {}
+        self.numbers: dict[int, int] = {}
         self.written: dict[int, int] = {}
         self.values: list[weakref.ref[Deferred]] = []
         self.tensors: list[weakref.ref[Tensor]] = []
@@ -136,6 +141,7 @@ class Driver:
         self.book = book
         self.function = function
         self.segment = Segment(self)
+        self.outcome: Outcome | None = None
         self.lock = threading.RLock()
 
     # Ops
@@ -150,7 +156,7 @@ class Driver:
                     t = object.__new__(Tensor)
                     t._data, t._storage = moved, Storage()
                     return t
-        return self._tensor(self.defer(op, inputs, attrs))
+        return self.tensor(self.defer(op, inputs, attrs))
 
     def defer(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Deferred:
         """The value of an op on tensors, deferred values, arrays and numbers."""
@@ -215,12 +221,25 @@ class Driver:
     def _check(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> None:
         """Raise what the op raises on bad input, at its own line: Python goes on after it otherwise."""
         assert op.check is not None, "asked of ops with a check"
-        if op.check.failed(*op.typed(tuple(map(_blank, inputs))), **attrs) is None:
-            return
-        arrays = op.typed(tuple(self._array(x) for x in inputs))
-        failed = op.check.failed(*arrays, **attrs)
+        failed = op.check.failed(*op.typed(tuple([self._value(x) for x in inputs])), **attrs)
+        if type(failed) is Deferred:
+            failed = self._glance(self.defer(any_, (failed,), {"axes": tuple(range(failed.ndim))}))
         if failed is not None and failed.any():
-            raise op.check.error(*arrays, **attrs)
+            raise op.check.error(*op.typed(tuple([self._array(x) for x in inputs])), **attrs)
+
+    def _glance(self, value: Deferred) -> Array:
+        """The array of a value; computed apart from the stretch if that is little work."""
+        nodes = Graph((), (value.node,)).nodes
+        if len(nodes) > MOST_GLANCED:
+            return known(value)
+        program, used = self._found(self.segment, (value.node,), ())
+        value.array = program.run([self.segment.inputs[number][1] for number in used])[0]
+        return value.array
+
+    def _value(self, x: Any) -> Any:
+        """An operand as an array, where that is known."""
+        value = self.read(x) if isinstance(x, Tensor) else x
+        return value.array if type(value) is Deferred and value.array is not None else value
 
     def _array(self, x: Any) -> Any:
         return self.concrete(x) if isinstance(x, Tensor) else known(x)
@@ -239,24 +258,32 @@ class Driver:
         """The present value of an array's memory."""
         segment = self.segment
         value = segment.memory.get(id(array))
+        if self.outcome is not None:
+            self.outcome.valid = False  # an array that is no tensor's may hold anything next time
         if value is None:
-            node = self.book.input(len(segment.inputs), array)
+            number = segment.numbers[id(array)] = len(segment.inputs)
+            node = self.book.input(number, array)
             segment.inputs.append((node, array))
             value = segment.memory[id(array)] = Deferred(node, segment, array)
         return value
 
-    def _tensor(self, value: Deferred) -> Tensor:
+    def tensor(self, value: Deferred) -> Tensor:
+        """A tensor of a value that nobody else has."""
         t = object.__new__(Tensor)
         t._storage = Storage()
         t._deferred = value
         t._traced = value.node.type
         self.segment.tensors.append(weakref.ref(t))
+        if self.outcome is not None:
+            self.outcome.made[id(t)] = t
         return t
 
     # What a Tracer is asked
 
     def read(self, t: Tensor) -> Deferred:
         """The value of a tensor now."""
+        if self.outcome is not None:
+            return self._noted(t)
         if t._base is None:
             data = t._data
             if data is not None:
@@ -272,11 +299,24 @@ class Driver:
             value = self.defer(op, (value,), attrs)
         return value
 
+    def _noted(self, t: Tensor) -> Deferred:
+        """`read` while an outcome is recorded."""
+        outcome, self.outcome = self.outcome, None
+        assert outcome is not None, "asked while recording"
+        count = len(self.segment.inputs)
+        try:
+            value = self.read(t)
+        finally:
+            self.outcome = outcome
+        outcome.adopted.update(id(array) for _, array in self.segment.inputs[count:])
+        outcome.read(t, value)
+        return value
+
     def wrap(self, data: Any) -> Tensor:
         """A new tensor of a value, or over an array."""
         if type(data) is Deferred:
             if data.segment is self.segment:
-                return self._tensor(self.own(data))
+                return self.tensor(self.own(data))
             data = known(data)
         t = object.__new__(Tensor)
         t._data, t._storage = data, Storage()
@@ -317,13 +357,19 @@ class Driver:
             new = self.defer(expand, (new,), {"shape": stages[-1].shape})
         for (op, attrs), base in zip(reversed(chain), reversed(stages[:-1]), strict=True):
             new = op.unview(base, new, **attrs)
-        value = self.own(new)
+        self.store(root, self.own(new), t)
+
+    def store(self, root: Tensor, value: Deferred, through: Tensor | None = None) -> None:
+        """Give the memory of `root`, no view, a new value; it was written `through` a view."""
+        t = root if through is None else through
         t._storage.writes += 1
+        if self.outcome is not None:
+            self.outcome.write(root, value.node)
         if root._data is None:
             root._deferred = value
             return
         segment, array = self.segment, root._data
-        segment.written[id(array)] = segment.inputs.index(next(p for p in segment.inputs if p[1] is array))
+        segment.written[id(array)] = segment.numbers[id(array)]
         segment.memory[id(array)] = value
         if root._storage.exposed or t._storage.exposed or not memory.is_own(array):
             self.flush()  # others may look at this memory without our knowing
@@ -338,6 +384,11 @@ class Driver:
 
     def set_grad(self, t: Tensor, gradient: Tensor | None) -> None:
         """Assign `.grad`."""
+        if self.outcome is not None:
+            if gradient is None or gradient._deferred is None:
+                self.outcome.valid = False
+            else:
+                self.outcome.effects.append(("gradient", t, gradient._deferred.node))
         if gradient is not t._grad:
             t._grad = gradient
             structure.gradients += 1
@@ -346,10 +397,17 @@ class Driver:
         """A 0-d float64 tensor of a number that changes from call to call."""
         t = object.__new__(Tensor)
         t._data, t._storage = np.array(read(), np.float64), Storage()
+        outcome, self.outcome = self.outcome, None
+        node = self.read(t).node
+        if outcome is not None:
+            outcome.scalar(t, read, node)
+            self.outcome = outcome
         return t
 
     def stream(self, generator: Any) -> tuple[Deferred, Any]:
         """Seed and offset of the next random stream."""
+        if self.outcome is not None:
+            self.outcome.valid = False
         draws = self.segment.draws.get(id(generator))
         if draws is None or draws[2] > generator.offset or known(draws[0]) != generator.seed_value:
             seed = self._adopt(np.array(generator.seed_value, np.int64))
@@ -362,13 +420,28 @@ class Driver:
 
     def guard(self, read: Callable[[], Any]) -> Any:
         """The value of `read()`: Python asks again at each call."""
-        return read()
+        value = read()
+        if self.outcome is not None:
+            self.outcome.guards.append((read, value))
+        return value
 
     def touch(self, thing: Any) -> None:
         """Python runs each time: nothing to note."""
 
     def created(self, undo: Callable[[], Any]) -> None:
         """State made on first use is real."""
+        if self.outcome is not None:
+            self.outcome.valid = False
+
+    def optimizer_step(self, optimizer: Any, body: Callable[[], Any]) -> None:
+        """Run an optimizer's update."""
+        optimizer_step(self, optimizer, body)
+
+    def backward(
+        self, roots: list[Tensor], gradients: list[Any], keep: bool, body: Callable[[], Any]
+    ) -> None:
+        """Run a backward pass."""
+        backward(self, roots, gradients, keep, body)
 
     def concrete(self, t: Tensor) -> Array:
         """The array of `t`, computed now."""
@@ -408,18 +481,19 @@ class Driver:
             ambient.tracer = self
 
     def _compute(self, segment: Segment, live: list[Deferred], writes: list[tuple[int, Value]]) -> None:
-        key = tuple([v.node for v in live]), tuple(writes)
-        found = self.book.programs.get(key)
-        if found is None:
-            found = self._program(segment, *key)
-        program, used = found
+        program, used = self._found(segment, tuple([v.node for v in live]), tuple(writes))
         arrays = [segment.inputs[number][1] for number in used]
         if writes:
-            written = [segment.inputs[number][1] for number, _ in writes]
-            arrays = [_apart(a, written) for a in arrays]
+            arrays = _apart(arrays, [segment.inputs[number][1] for number, _ in writes])
         outputs = program.run(arrays)
         for value, array in zip(live, outputs, strict=True):
             value.array = array
+
+    def _found(
+        self, segment: Segment, nodes: tuple[Value, ...], writes: tuple[tuple[int, Value], ...]
+    ) -> tuple[StretchProgram, list[int]]:
+        found = self.book.programs.get((nodes, writes))
+        return self._program(segment, nodes, writes) if found is None else found
 
     def _program(
         self, segment: Segment, nodes: tuple[Value, ...], writes: tuple[tuple[int, Value], ...]
@@ -468,23 +542,17 @@ def _fill(t: Tensor) -> None:
     t._deferred = t._traced = None
 
 
-def _apart(array: Array, written: list[Array]) -> Array:
-    """`array`, or a copy where it shares memory with another that is written."""
-    for other in written:
-        apart = other is array or (memory.is_own(array) and memory.is_own(other))
-        if not apart and np.may_share_memory(array, other):
-            return array.copy()
-    return array
+def _apart(arrays: list[Array], written: list[Array]) -> list[Array]:
+    """The arrays, copied where they share memory with another that is written."""
+    views = [x for x in written if not memory.is_own(x)]
+    return [
+        x.copy()
+        if any(x is not w and np.may_share_memory(x, w) for w in (views if memory.is_own(x) else written))
+        else x
+        for x in arrays
+    ]
 
 
 def _exact(attrs: Mapping[str, Any]) -> Any:
     """Attributes as a key that tells 1, 1.0 and True, and 0.0 and -0.0, apart."""
     return tuple([(k, type(v), v.hex()) if type(v) is float else (k, type(v), v) for k, v in attrs.items()])
-
-
-def _blank(x: Any) -> Any:
-    """An array of zeros that takes no memory, of the type of an operand."""
-    if isinstance(x, float | int):
-        return x
-    dtype = x.dtype if isinstance(x, np.ndarray) else x.dtype.numpy
-    return np.ndarray(x.shape, dtype, bytes(8), 0, (0,) * len(x.shape))
