@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from compiler.ops import compare, indexing, movement
+from framework.access import known_values
 from framework.autograd import Function
 from framework.elementwise import labelled
 from framework.graph import shape_of
 from framework.inplace import copy_, update
 from framework.promotion import as_operand, convert, scalar
 from framework.sorting import nonzero
-from framework.tensor import Tensor, apply_op, concrete, known_values, wrap
+from framework.tensor import Tensor, apply_op, concrete, wrap
 from framework.views import expand, permute, reshape
 from kernels import dtypes
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from compiler.errors import TraceError
 from framework import (
+    access,
     autograd,
     comparison,
     conversion,
@@ -255,6 +256,8 @@ _SINGLE: dict[str, Any] = {
     "__format__": printing.formatted,
     "__array__": interop.array,
     "__array_ufunc__": interop.array_ufunc,
+    "numpy": access.numpy,
+    "data_ptr": access.data_ptr,
     "__dlpack__": interop.dlpack,
     "__dlpack_device__": interop.dlpack_device,
     "__reduce_ex__": _reduce_ex,

@@ -148,10 +148,6 @@ class Tensor(Attached):
             n == 1 or s == c for n, s, c in zip(shape, strides, contiguous_strides(shape), strict=True)
         )
 
-    def data_ptr(self) -> int:
-        """Address of the first element."""
-        return exposed(self).ctypes.data
-
     def is_floating_point(self) -> bool:
         """Whether the dtype is floating."""
         return self.dtype.is_floating_point
@@ -336,15 +332,6 @@ class Tensor(Attached):
 
     # Values as Python sees them.
 
-    def numpy(self, *, force: bool = False) -> Array:
-        """The memory as an ndarray, not copied. Raises RuntimeError when it is part of a graph, unless
-        forced."""
-        if self.requires_grad and not force:
-            raise RuntimeError(
-                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
-            )
-        return exposed(self)
-
     def item(self) -> bool | int | float:
         """The value of a one-element tensor as a Python number."""
         data = concrete(self)
@@ -417,21 +404,6 @@ def wrap(data: Any) -> Tensor:
 def concrete(t: Tensor) -> Array:
     """The array of `t`. Raises TraceError under capture, where it does not exist yet."""
     return payload(t) if ambient.tracer is None else ambient.tracer.concrete(t)
-
-
-def known_values(t: Tensor) -> Array | None:
-    """The array of `t`; None in a recording, where it does not exist yet."""
-    tracer = ambient.tracer
-    return None if tracer is not None and not tracer.drives else concrete(t)
-
-
-def exposed(t: Tensor) -> Array:
-    """The array of `t` for someone who may keep it: writes must reach it at once."""
-    root = t
-    while root._base is not None:
-        root = root._base
-    root._storage.exposed = t._storage.exposed = True
-    return concrete(t)
 
 
 def write(t: Tensor, data: Any) -> None:

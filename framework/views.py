@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from compiler.ops import compare, movement
+from framework.access import keep_in_step
 from framework.elementwise import labelled
 from framework.promotion import convert, result_type
 from framework.size import Size, axis_index, axis_indices, shape_argument
 from framework.storage import placement, root_of
-from framework.tensor import Tensor, apply_op, exposed, geometry
+from framework.tensor import Tensor, apply_op, concrete, geometry
 from kernels import dtypes
 
 
@@ -77,7 +78,7 @@ def _view_dtype(input: Tensor, dtype: dtypes.DType) -> Tensor:
         )
     viewed = input.detach()
     assert viewed._data is not None, "a traced tensor cannot be reinterpreted"
-    viewed._data = exposed(viewed).view(dtype.numpy)
+    viewed._data = concrete(keep_in_step(viewed)).view(dtype.numpy)
     return viewed
 
 
@@ -421,5 +422,5 @@ def as_strided(
 ) -> Tensor:
     """Elements of the same memory at any stride, outside the graph: gradients do not flow through it."""
     viewed = input.detach()
-    viewed._data = strided_array(exposed(input), tuple(size), tuple(stride), storage_offset)
+    viewed._data = strided_array(concrete(keep_in_step(input)), tuple(size), tuple(stride), storage_offset)
     return viewed

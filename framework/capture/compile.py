@@ -7,17 +7,20 @@ runs as ordinary Python.
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from compiler.errors import CompilerError, LoweringError, TraceError
 from compiler.program import KernelView
+from compiler.where import user_line_of
 from framework.capture.driver import Book, Driver
 from framework.capture.explain import Explanation
 from framework.capture.guards import name_guards, structure_guard
@@ -35,6 +38,13 @@ R = TypeVar("R")
 MOST_VARIANTS, MOST_KINDS = 16, 64
 # Recordings of one kind of arguments that may raise before it is left to run eagerly.
 MOST_ERRORS = 3
+
+
+_LATER = {
+    inspect.CO_GENERATOR: "a generator function",
+    inspect.CO_COROUTINE: "a coroutine function",
+    inspect.CO_ASYNC_GENERATOR: "an asynchronous generator function",
+}
 
 
 class CompileError(CompilerError, RuntimeError):
@@ -73,6 +83,7 @@ class CompiledFunction(Generic[P, R]):
         self.history: list[Record] = []
         self.refused = 0
         self.book = Book()
+        self.runs_later = _runs_later(function)
         self.warned = False
         self.lock = threading.RLock()
 
@@ -123,7 +134,10 @@ class CompiledFunction(Generic[P, R]):
             self.history.append(Record(reason or why, time.perf_counter() - begin, variant))
             if variant is None:
                 if self.strict and not raised:
-                    raise CompileError(f"{self.function!r} cannot be replayed: {reason}")
+                    raise CompileError(
+                        f"{self.function!r} cannot be replayed: {reason}. Move that out of the function, or "
+                        "compile it without strict=True: its Python then runs at every call"
+                    )
                 # What raised may work next time, in another state; what cannot be recorded never will.
                 entry.errors += 1
                 if not raised or entry.errors >= MOST_ERRORS:
@@ -153,13 +167,17 @@ class CompiledFunction(Generic[P, R]):
 
     def _drive(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function's Python, with the tensor work between reads of values compiled."""
+        if self.runs_later:
+            return self.function(*args, **kwargs)
+        if self.book.full:
+            self.book = Book()
         driver = Driver(self.book, self)
         ambient.tracer = driver
         try:
             return self.function(*args, **kwargs)
         finally:
             ambient.tracer = None
-            driver.flush()
+            driver.finish()
 
     def _warn(self, why: str) -> None:
         """Say once that there are too many variants."""
@@ -186,6 +204,8 @@ class CompiledFunction(Generic[P, R]):
         """
         if any(isinstance(x, np.ndarray) for x in leaves):
             return None, "an argument is a NumPy array, whose elements may change: pass a tensor", False
+        if self.runs_later:
+            return None, f"{self.runs_later}, whose body runs after the call: compile what it calls", False
         tracer, observer = Tracer(), Observer()
         grad_mode = ambient.grad_enabled
         for x in leaves:
@@ -202,7 +222,7 @@ class CompiledFunction(Generic[P, R]):
             return Variant(tracer, result, leaves, name_guards(observer), structures), "", False
         except (TraceError, LoweringError) as error:
             tracer.roll_back()
-            return None, str(error), False
+            return None, f"{user_line_of(error)}{error}", False
         except EffectError as error:
             tracer.roll_back()
             return None, str(error), False
@@ -238,10 +258,22 @@ class CompiledFunction(Generic[P, R]):
             getattr(self.function, "__name__", type(self.function).__name__),
             list(self.history),
             [e.driven for e in self.entries.values() if e.driven],
+            self.book.stretches(),
+            self.refused,
         )
 
     def __repr__(self) -> str:
         return f"<compiled {self.function!r}: {len(self.variants)} variants>"
+
+
+def _runs_later(function: Any) -> str:
+    """The kind of function, with its line, whose body does not run when it is called; empty for others."""
+    function = getattr(function, "func", function)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    for flag, kind in _LATER.items():
+        if code is not None and code.co_flags & flag:
+            return f"{Path(code.co_filename).name}:{code.co_firstlineno}: {code.co_name} is {kind}"
+    return ""
 
 
 def call_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from compiler.errors import CompilerError
 from compiler.interpret import evaluate
-from compiler.ir import Graph, Input, Value
+from compiler.ir import Apply, Graph, Input, Value
 from compiler.ops.arithmetic import add
 from compiler.ops.compare import cast
 from compiler.ops.movement import expand
@@ -28,6 +28,7 @@ from compiler.plan import Request
 from compiler.program import Executable
 from compiler.types import TensorType
 from compiler.where import user_line
+from framework.capture.explain import Stretch
 from framework.capture.regions import Outcome, backward, optimizer_step
 from framework.deferred import Deferred, known
 from framework.state import ambient, structure
@@ -54,10 +55,10 @@ class StretchProgram:
     """The program of one stretch: an executable over the inputs it reads, or a graph to interpret."""
 
     def __init__(
-        self, graph: Graph, writes: tuple[tuple[int, Value], ...], strides: Any, lower: bool
+        self, graph: Graph, writes: tuple[tuple[int, Value], ...], strides: Any, where: str, lower: bool
     ) -> None:
         self.graph, self.writes = graph, writes
-        self.where, self.runs, self.seconds = user_line(), 0, 0.0
+        self.where, self.runs = where, 0
         self.executable: Executable | None = None
         self.failure = "" if lower else f"{MOST_PROGRAMS} programs exist already"
         self.lock = threading.Lock()
@@ -96,10 +97,24 @@ class Book:
         self.programs: dict[Any, tuple[StretchProgram, list[int]]] = {}
         self.outcomes: dict[Any, list[Outcome]] = {}
 
-    def start_anew(self) -> None:
-        """Forget everything, if there is too much."""
-        if len(self.nodes) + len(self.inputs) > MOST_NODES:
-            self.__init__()
+    @property
+    def full(self) -> bool:
+        """Whether there is too much to keep."""
+        return len(self.nodes) + len(self.inputs) > MOST_NODES
+
+    def stretches(self) -> list[Stretch]:
+        """Every program as `explain` shows it."""
+        return [
+            Stretch(
+                p.where,
+                sum(isinstance(n, Apply) for n in p.graph.nodes),
+                0 if p.executable is None else len(p.executable.plan.kernels),
+                p.runs,
+                p.seconds,
+                p.failure,
+            )
+            for p, _ in self.programs.values()
+        ]
 
     def input(self, number: int, array: Array) -> Input:
         """The node of input `number` for arrays of this layout."""
@@ -137,11 +152,13 @@ class Driver:
     drives = True
 
     def __init__(self, book: Book, function: Any) -> None:
-        book.start_anew()
         self.book = book
         self.function = function
         self.segment = Segment(self)
         self.outcome: Outcome | None = None
+        # How many of our own stretches of Python are being run, and whether a flush waits for their end.
+        self.depth, self.owed = 0, False
+        self.finished = False
         self.lock = threading.RLock()
 
     # Ops
@@ -322,11 +339,15 @@ class Driver:
         t._data, t._storage = data, Storage()
         return t
 
-    def own(self, value: Deferred) -> Deferred:
-        """The same value in memory of its own."""
-        made = Deferred(value.node, self.segment)
+    def value(self, node: Value) -> Deferred:
+        """The value of a node of this stretch, in memory of its own."""
+        made = Deferred(node, self.segment)
         self.segment.values.append(weakref.ref(made))
         return made
+
+    def own(self, value: Deferred) -> Deferred:
+        """The same value in memory of its own."""
+        return self.value(value.node)
 
     def share(self, t: Tensor) -> Tensor:
         """Another tensor of the same memory; the caller links it to `t`."""
@@ -371,8 +392,18 @@ class Driver:
         segment, array = self.segment, root._data
         segment.written[id(array)] = segment.numbers[id(array)]
         segment.memory[id(array)] = value
-        if root._storage.exposed or t._storage.exposed or not memory.is_own(array):
-            self.flush()  # others may look at this memory without our knowing
+        # Others may look at this memory without our knowing; not while our own Python runs, if it is no view.
+        if not memory.is_own(array):
+            self.flush()
+        elif root._storage.exposed or t._storage.exposed:
+            self.owed = True
+            self.settle()
+
+    def settle(self) -> None:
+        """Carry out what others wait for, unless an optimizer or a backward pass is at work."""
+        if self.owed and not self.depth:
+            self.owed = False
+            self.flush()
 
     def version(self, t: Tensor) -> int:
         """The version of a tensor's memory."""
@@ -452,6 +483,11 @@ class Driver:
 
     # Computing
 
+    def finish(self) -> None:
+        """Compute what is left, at the end of the call."""
+        self.finished = True
+        self.flush()
+
     def flush(self) -> None:
         """Compute what was deferred and is still referred to, and carry out the writes."""
         with self.lock:
@@ -506,7 +542,8 @@ class Driver:
         graph = Graph(inputs, (*nodes, *(v for _, v in writes)))
         placed = tuple((used.index(number), value) for number, value in writes)
         strides = {i: book.strides[node] for i, node in enumerate(inputs)}
-        program = StretchProgram(graph, placed, strides, len(book.programs) < MOST_PROGRAMS)
+        where = "the end" if self.finished else user_line()
+        program = StretchProgram(graph, placed, strides, where, len(book.programs) < MOST_PROGRAMS)
         book.programs[nodes, writes] = program, used
         return program, used
 

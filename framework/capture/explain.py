@@ -51,6 +51,28 @@ def facts(kernel: Kernel, level: int, seconds: float, cached: bool) -> KernelFac
     )
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """The work between two reads of values in driven calls: where it ended, its ops, kernels and runs.
+
+    `failure` says why it has no kernels and is computed op by op.
+    """
+
+    where: str
+    ops: int
+    kernels: int
+    runs: int
+    seconds: float
+    failure: str = ""
+
+    def __str__(self) -> str:
+        how = f"op by op: {self.failure}" if self.failure else f"{self.kernels} kernels"
+        return (
+            f"stretch up to {self.where}: {self.ops} ops, {how}; {self.runs} runs; "
+            f"made in {self.seconds * 1e3:.0f} ms"
+        )
+
+
 @dataclass
 class Explanation:
     """Mode, variants with their guards, and kernels of a compiled function. Print it."""
@@ -58,6 +80,7 @@ class Explanation:
     name: str
     history: Sequence[Any]
     driven: Sequence[str]
+    stretches: Sequence[Stretch] = ()
     refused: int = 0
 
     @property
@@ -79,7 +102,8 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.mode}"]
-        lines += [f"  Python runs at every call for some arguments: {reason}" for reason in self.driven]
+        lines += [f"  driven, its Python runs at every call: {reason}" for reason in self.driven]
+        lines += [f"  {stretch}" for stretch in self.stretches]
         if self.refused:
             lines.append(
                 f"  {self.refused} calls ran eagerly because there were too many kinds of arguments before"

@@ -16,6 +16,7 @@ from framework.deferred import Deferred
 from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly
 from framework.optim.optimizer import Optimizer
 from framework.tensor import Tensor, edge_of
+from kernels.memory import is_own
 
 if TYPE_CHECKING:
     from framework.capture.driver import Driver
@@ -83,22 +84,38 @@ class Outcome:
             t = thing if kind == TENSOR else thing._grad if kind == GRADIENT else driver.scalar(thing)
             if t is None or driver.read(t).node is not node:
                 return False
+        if any(e != "gradient" and not _is_alone(t if e == "write" else t._grad) for e, t, _ in self.effects):
+            return False
         for effect, t, node in self.effects:
             if effect == "gradient":
-                driver.set_grad(t, driver.tensor(Deferred(node, driver.segment)))
+                driver.set_grad(t, driver.tensor(driver.value(node)))
             else:
                 target = t if effect == "write" else t._grad
                 assert target is not None, "its gradient was read"
-                driver.store(target, Deferred(node, driver.segment))
+                driver.store(target, driver.value(node))
         return True
+
+
+def _is_alone(t: Tensor | None) -> bool:
+    """Whether a write to `t` can wait: nobody views its memory unknown to us."""
+    return t is not None and (t._data is None or is_own(t._data))
 
 
 def again(driver: Driver, key: Any, leaves: Callable[[], Sequence[Tensor]], body: Callable[[], Any]) -> bool:
     """Do what `body` did when it was run under this key before; else run it. Whether it was not run."""
-    known = driver.book.outcomes.setdefault(key, [])
-    for outcome in known:
-        if outcome.happens_again(driver):
-            return True
+    driver.depth += 1
+    try:
+        return _again(driver, driver.book.outcomes.setdefault(key, []), leaves, body)
+    finally:
+        driver.depth -= 1
+        driver.settle()
+
+
+def _again(
+    driver: Driver, known: list[Outcome], leaves: Callable[[], Sequence[Tensor]], body: Callable[[], Any]
+) -> bool:
+    if any(outcome.happens_again(driver) for outcome in known):
+        return True
     if driver.outcome is not None or len(known) >= MOST_OUTCOMES:
         body()
         return False
