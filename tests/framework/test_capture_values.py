@@ -121,6 +121,7 @@ def test_results_are_kept_while_later_calls_run() -> None:
         assert (double == 2.0 * i).all() and total.item() == 50 * i
 
 
+@pytest.mark.replays
 def test_a_result_is_fed_to_the_next_call() -> None:
     def function(x: fw.Tensor, y: fw.Tensor) -> fw.Tensor:
         return x * 0.5 + y
@@ -189,6 +190,7 @@ def test_every_dtype(dtype: Any) -> None:
     check(lambda x: (x + x, x == 1, x.float() * 0.5), (fw.tensor([0, 1, 1]).to(dtype),), variants=1)
 
 
+@pytest.mark.replays
 def test_layouts_are_followed() -> None:
     def function(x: fw.Tensor) -> fw.Tensor:
         return x * 2 + x.sum(0)
@@ -220,6 +222,7 @@ def test_shapes_seen_before_never_compile_again() -> None:
     assert len(compiled.history) == len(sizes)
 
 
+@pytest.mark.replays
 def test_past_the_limit_older_variants_still_serve() -> None:
     compiled = CompiledFunction(lambda x: (x * 2).sum())
     for n in range(1, 60):
