@@ -36,6 +36,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 # Variants kept for one function, and kinds of arguments looked at; calls that need more run eagerly.
 MOST_VARIANTS, MOST_KINDS = 16, 64
+# Recordings that may fail for one reason before other kinds of arguments are not tried.
+MOST_ALIKE = 3
 # Recordings of one kind of arguments that may raise before it is left to run eagerly.
 MOST_ERRORS = 3
 
@@ -98,9 +100,9 @@ class CompiledFunction(Generic[P, R]):
         entry = self.entries.get(key)
         if entry is None:
             with self.lock:
-                if len(self.entries) >= MOST_KINDS or len(self.variants) >= MOST_VARIANTS:
+                if self._is_hopeless():
                     self.refused += 1
-                    return self.function(*args, **kwargs)
+                    return self._drive(args, kwargs)
                 entry = self.entries.setdefault(key, Entry())
         for variant in entry.variants:
             if variant.holds(leaves):
@@ -108,6 +110,13 @@ class CompiledFunction(Generic[P, R]):
         if entry.driven:
             return self._drive(args, kwargs)
         return self._record(entry, args, kwargs, leaves)
+
+    def _is_hopeless(self) -> bool:
+        """Whether there is no use in recording another kind of arguments."""
+        if len(self.entries) >= MOST_KINDS or len(self.variants) >= MOST_VARIANTS:
+            return True
+        reasons = [record.reason for record in self.history[-MOST_ALIKE:]]
+        return len(reasons) == MOST_ALIKE and not self.variants and len(set(reasons)) == 1
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

@@ -130,8 +130,6 @@ class Book:
 class Segment:
     """The work since the last flush."""
 
-    __slots__ = ("draws", "driver", "inputs", "memory", "numbers", "open", "tensors", "values", "written")
-
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.open = True
@@ -142,6 +140,7 @@ class Segment:
         self.written: dict[int, int] = {}
         self.values: list[weakref.ref[Deferred]] = []
         self.tensors: list[weakref.ref[Tensor]] = []
+        self.stepped: set[Any] = set()
         self.draws: dict[int, tuple[Deferred, Deferred, int]] = {}
 
 
@@ -465,7 +464,10 @@ class Driver:
             self.outcome.valid = False
 
     def optimizer_step(self, optimizer: Any, body: Callable[[], Any]) -> None:
-        """Run an optimizer's update."""
+        """Run an optimizer's update. A loop over steps is cut between them, so that its stretches repeat."""
+        if optimizer in self.segment.stepped:
+            self.flush()
+        self.segment.stepped.add(optimizer)
         optimizer_step(self, optimizer, body)
 
     def backward(

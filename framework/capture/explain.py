@@ -106,7 +106,8 @@ class Explanation:
         lines += [f"  {stretch}" for stretch in self.stretches]
         if self.refused:
             lines.append(
-                f"  {self.refused} calls ran eagerly because there were too many kinds of arguments before"
+                f"  {self.refused} calls were driven without a try to record them: it had failed for the same "
+                "reason before, or there were too many kinds of arguments"
             )
         for number, record in enumerate(self.history):
             lines.append(f"  compilation {number}: {record.reason} ({record.seconds * 1e3:.0f} ms)")
