@@ -100,7 +100,10 @@ class CompiledFunction(Generic[P, R]):
         entry = self.entries.get(key)
         if entry is None:
             with self.lock:
-                if self._is_hopeless():
+                if len(self.entries) >= MOST_KINDS or len(self.variants) >= MOST_VARIANTS:
+                    self.refused += 1
+                    return self.function(*args, **kwargs)
+                if self._fails_alike():
                     self.refused += 1
                     return self._drive(args, kwargs)
                 entry = self.entries.setdefault(key, Entry())
@@ -111,10 +114,8 @@ class CompiledFunction(Generic[P, R]):
             return self._drive(args, kwargs)
         return self._record(entry, args, kwargs, leaves)
 
-    def _is_hopeless(self) -> bool:
-        """Whether there is no use in recording another kind of arguments."""
-        if len(self.entries) >= MOST_KINDS or len(self.variants) >= MOST_VARIANTS:
-            return True
+    def _fails_alike(self) -> bool:
+        """Whether the last recordings failed for one reason, whatever the arguments."""
         reasons = [record.reason for record in self.history[-MOST_ALIKE:]]
         return len(reasons) == MOST_ALIKE and not self.variants and len(set(reasons)) == 1
 
@@ -268,6 +269,7 @@ class CompiledFunction(Generic[P, R]):
             list(self.history),
             [e.driven for e in self.entries.values() if e.driven],
             self.book.stretches(),
+            self.book.interpreted,
             self.refused,
         )
 

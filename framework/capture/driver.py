@@ -40,9 +40,11 @@ from kernels.errors import BuildError
 Array = np.ndarray[Any, Any]
 
 # Nodes kept for one function; a function that never repeats itself starts anew here.
-MOST_NODES = 50_000
-# Programs made for one function; further stretches are computed node by node.
+MOST_NODES = 20_000
+# Programs made for one function; further stretches are computed op by op.
 MOST_PROGRAMS = 256
+# Programs made when their stretch is first met; from there on when it is met again among so many others.
+MADE_AT_ONCE, MOST_WAITING = 16, 256
 # Ops deferred at most: a function that loops over a whole data set between two reads is cut here.
 MOST_DEFERRED = 5_000
 # Nodes computed apart for a check, at most; where there are more, the stretch ends.
@@ -52,15 +54,14 @@ MOST_CONSTANTS = 2
 
 
 class StretchProgram:
-    """The program of one stretch: an executable over the inputs it reads, or a graph to interpret."""
+    """The program of one stretch: an executable, or where that cannot be made a graph to interpret."""
 
     def __init__(
         self, graph: Graph, writes: tuple[tuple[int, Value], ...], strides: Any, where: str, lower: bool
     ) -> None:
         self.graph, self.writes = graph, writes
-        self.where, self.runs = where, 0
+        self.where, self.runs, self.failure = where, 0, ""
         self.executable: Executable | None = None
-        self.failure = "" if lower else f"{MOST_PROGRAMS} programs exist already"
         self.lock = threading.Lock()
         begin = time.perf_counter()
         if lower:
@@ -95,12 +96,28 @@ class Book:
         self.strides: dict[Input, tuple[int, ...]] = {}
         self.numbers: dict[Any, set[Any]] = {}
         self.programs: dict[Any, tuple[StretchProgram, list[int]]] = {}
+        # Stretches met once, oldest first, and how many runs had no program.
+        self.waiting: dict[Any, None] = {}
+        self.interpreted = 0
         self.outcomes: dict[Any, list[Outcome]] = {}
 
     @property
     def full(self) -> bool:
         """Whether there is too much to keep."""
         return len(self.nodes) + len(self.inputs) > MOST_NODES
+
+    def deserves_a_program(self, key: Any) -> bool:
+        """Whether a stretch that has no program gets one now."""
+        if len(self.programs) < MADE_AT_ONCE:
+            return True
+        if len(self.programs) < MOST_PROGRAMS and key in self.waiting:
+            del self.waiting[key]
+            return True
+        self.waiting[key] = None
+        if len(self.waiting) > MOST_WAITING:
+            del self.waiting[next(iter(self.waiting))]
+        self.interpreted += 1
+        return False
 
     def stretches(self) -> list[Stretch]:
         """Every program as `explain` shows it."""
@@ -545,8 +562,10 @@ class Driver:
         placed = tuple((used.index(number), value) for number, value in writes)
         strides = {i: book.strides[node] for i, node in enumerate(inputs)}
         where = "the end" if self.finished else user_line()
-        program = StretchProgram(graph, placed, strides, where, len(book.programs) < MOST_PROGRAMS)
-        book.programs[nodes, writes] = program, used
+        lower = book.deserves_a_program((nodes, writes))
+        program = StretchProgram(graph, placed, strides, where, lower)
+        if lower:
+            book.programs[nodes, writes] = program, used
         return program, used
 
 

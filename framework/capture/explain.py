@@ -81,6 +81,7 @@ class Explanation:
     history: Sequence[Any]
     driven: Sequence[str]
     stretches: Sequence[Stretch] = ()
+    interpreted: int = 0
     refused: int = 0
 
     @property
@@ -104,11 +105,10 @@ class Explanation:
         lines = [f"{self.name}: {self.mode}"]
         lines += [f"  driven, its Python runs at every call: {reason}" for reason in self.driven]
         lines += [f"  {stretch}" for stretch in self.stretches]
+        if self.interpreted:
+            lines.append(f"  {self.interpreted} stretches met for the first time were computed op by op")
         if self.refused:
-            lines.append(
-                f"  {self.refused} calls were driven without a try to record them: it had failed for the same "
-                "reason before, or there were too many kinds of arguments"
-            )
+            lines.append(f"  {self.refused} calls were not recorded, as too many were before or failed alike")
         for number, record in enumerate(self.history):
             lines.append(f"  compilation {number}: {record.reason} ({record.seconds * 1e3:.0f} ms)")
             if record.variant is None:

@@ -358,11 +358,13 @@ def test_more_work_than_one_stretch_holds(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_programs_past_the_limit_are_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "MOST_PROGRAMS", 2)
+    monkeypatch.setattr(driver, "MADE_AT_ONCE", 1)
+    monkeypatch.setattr(driver, "MOST_PROGRAMS", 3)
     twins = Twins(stateless(lambda x, log: (log.append(1), (x * 2).sum(0), x.add_(1))[1:]))
-    for rows in (1, 2, 3, 4, 3, 4):
+    for rows, programs in ((1, 1), (2, 1), (3, 1), (2, 2), (3, 3), (4, 3), (4, 3), (2, 3)):
         twins.call(fw.rand(rows, 4), [])
-    assert [bool(s.failure) for s in twins.compiled.explain().stretches] == [False, False, True, True]
+        assert stretches(twins) == programs
+    assert twins.compiled.explain().interpreted == 4
 
 
 def test_a_function_that_never_repeats_itself_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
