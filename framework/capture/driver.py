@@ -38,6 +38,7 @@ from kernels import dtypes, memory
 from kernels.errors import BuildError
 
 Array = np.ndarray[Any, Any]
+_new, _ref = object.__new__, weakref.ref
 
 # Nodes kept for one function; a function that never repeats itself starts anew here.
 MOST_NODES = 20_000
@@ -168,7 +169,7 @@ class Driver:
     drives = True
 
     def __init__(self, book: Book, function: Any) -> None:
-        self.book = book
+        self.book, self.nodes = book, book.nodes
         self.function = function
         self.segment = Segment(self)
         self.outcome: Outcome | None = None
@@ -202,18 +203,22 @@ class Driver:
             kind = type(x)
             if kind is Deferred:
                 operands.append(x.node if x.segment is segment else self._node(x))
+            elif kind is Tensor and x._deferred is not None and self.outcome is None:  # the usual case
+                operands.append(x._deferred.node)
             elif kind is float or kind is int or kind is bool:
                 operands.append((kind, x.hex() if kind is float else x))
                 numbers = True
             else:
                 operands.append(self._node(x))
         key = (op, _exact(attrs), *operands) if attrs else (op, *operands)
-        node = self.book.nodes.get(key)
+        node = self.nodes.get(key)
         if node is None:
             node = self._make(op, inputs, operands, attrs, key, numbers)
-        made = Deferred(node, self.segment)
-        values = self.segment.values
-        values.append(weakref.ref(made))
+            segment = self.segment
+        made = _new(Deferred)
+        made.node, made.segment, made.array = node, segment, None
+        values = segment.values
+        values.append(_ref(made))
         if len(values) > MOST_DEFERRED:
             self.flush()
         return made
@@ -238,10 +243,10 @@ class Driver:
             else:
                 nodes = [self._lifted(x, t) for x, t in zip(nodes, typed, strict=True)]
                 key = (op, _exact(attrs), "lifted", *(x if isinstance(x, Value) else repr(x) for x in nodes))
-                node = self.book.nodes.get(key)
+                node = self.nodes.get(key)
                 if node is not None:
                     return node
-        return self.book.nodes.setdefault(key, op.trace(*nodes, **attrs))
+        return self.nodes.setdefault(key, op.trace(*nodes, **attrs))
 
     def _lifted(self, number: Any, typed: Any) -> Any:
         """A number as a program input of the dtype it takes here; itself where that is not exact."""
@@ -302,11 +307,11 @@ class Driver:
 
     def tensor(self, value: Deferred) -> Tensor:
         """A tensor of a value that nobody else has."""
-        t = object.__new__(Tensor)
-        t._storage = Storage()
+        t = _new(Tensor)
+        t._storage = _new(Storage)
         t._deferred = value
         t._traced = value.node.type
-        self.segment.tensors.append(weakref.ref(t))
+        self.segment.tensors.append(_ref(t))
         if self.outcome is not None:
             self.outcome.made[id(t)] = t
         return t
@@ -358,12 +363,12 @@ class Driver:
     def value(self, node: Value) -> Deferred:
         """The value of a node of this stretch, in memory of its own."""
         made = Deferred(node, self.segment)
-        self.segment.values.append(weakref.ref(made))
+        self.segment.values.append(_ref(made))
         return made
 
     def own(self, value: Deferred) -> Deferred:
         """The same value in memory of its own."""
-        return self.value(value.node)
+        return self.value(value.node if value.segment is self.segment else self._adopt(known(value)).node)
 
     def share(self, t: Tensor) -> Tensor:
         """Another tensor of the same memory; the caller links it to `t`."""
@@ -372,7 +377,7 @@ class Driver:
             made._data = t._data
         else:
             made._traced = t._traced
-            self.segment.tensors.append(weakref.ref(made))
+            self.segment.tensors.append(_ref(made))
         return made
 
     def part(self, t: Tensor) -> None:
@@ -406,6 +411,8 @@ class Driver:
             root._deferred = value
             return
         segment, array = self.segment, root._data
+        if id(array) not in segment.numbers:  # its value was read before a flush
+            self._adopt(array)
         segment.written[id(array)] = segment.numbers[id(array)]
         segment.memory[id(array)] = value
         # Others may look at this memory without our knowing; not while our own Python runs, if it is no view.
