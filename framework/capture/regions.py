@@ -137,11 +137,9 @@ def optimizer_step(driver: Driver, optimizer: Optimizer, body: Callable[[], Any]
     for group in optimizer.param_groups:
         key.append(id(group))
         for p in group["params"]:
-            key += (
-                id(p),
-                p._grad is None,
-                *map(id, optimizer.state[p].values() if p in optimizer.state else ()),
-            )
+            key += (id(p), p._grad is None)
+            if p in optimizer.state:
+                key += [id(v) if isinstance(v, Tensor) else repr(v) for v in optimizer.state[p].values()]
     again(driver, tuple(key), lambda: [p for g in optimizer.param_groups for p in g["params"]], body)
 
 
