@@ -205,7 +205,9 @@ def raise_freed() -> NoReturn:
 def shape_of(t: Any) -> tuple[int, ...]:
     """The shape of a Tensor as a plain tuple, which costs nothing."""
     data = t._data
-    return tuple(t.shape) if data is None else data.shape
+    if data is None:
+        return tuple(t.shape) if t._traced is None else t._traced.shape
+    return data.shape
 
 
 def saved_entry(t: Any, level: int, is_output: bool = False) -> Saved | TypeOnly:

@@ -208,6 +208,9 @@ class Driver:
             elif kind is float or kind is int or kind is bool:
                 operands.append((kind, x.hex() if kind is float else x))
                 numbers = True
+            elif kind is np.ndarray and not x.ndim and not x.flags.writeable:  # a number that has its dtype
+                operands.append((x.dtype, x.tobytes()))
+                numbers = True
             else:
                 operands.append(self._node(x))
         key = (op, _exact(attrs), *operands) if attrs else (op, *operands)
@@ -242,7 +245,8 @@ class Driver:
                 seen.add(tuple(x for x in operands if isinstance(x, tuple)))
             else:
                 nodes = [self._lifted(x, t) for x, t in zip(nodes, typed, strict=True)]
-                key = (op, _exact(attrs), "lifted", *(x if isinstance(x, Value) else repr(x) for x in nodes))
+                exact = (x if isinstance(x, Value) else (x.dtype, x.tobytes()) for x in nodes)
+                key = (op, _exact(attrs), "lifted", *exact)
                 node = self.nodes.get(key)
                 if node is not None:
                     return node
@@ -250,8 +254,10 @@ class Driver:
 
     def _lifted(self, number: Any, typed: Any) -> Any:
         """A number as a program input of the dtype it takes here; itself where that is not exact."""
+        if isinstance(number, np.ndarray):
+            number = number.item()
         if isinstance(number, Value | bool) or abs(number) >= 2**53:
-            return number
+            return number if isinstance(number, Value) else typed
         kind = np.int64 if isinstance(number, int) and typed.dtype.kind in "iu" else np.float64
         given = self._adopt(np.array(number, kind))
         return self.defer(cast, (given,), {"dtype": dtypes.of_numpy(typed.dtype)}).node
