@@ -1,7 +1,7 @@
 """`python -m benchmarks.overhead`: what a compiled call costs beside its arithmetic, and its memory.
 
-A small add, an AdamW step over many small parameters, each op of a driven training step beyond its replay, and
-resident memory over 10,000 steps.
+A small add, an AdamW step over many small parameters, each op of a driven training step, and resident memory
+over 10,000 steps.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def many_parameters() -> tuple[float, float]:
 
 
 def driven_op() -> tuple[float, float]:
-    """Microseconds of each op of a training step of mlp_small that reads its loss, beyond the replayed step."""
+    """Each op of a training step of mlp_small that reads its loss, in microseconds beyond the replayed step."""
     model = fw.nn.Sequential(
         fw.nn.Linear(64, 64), fw.nn.GELU(), fw.nn.Linear(64, 64), fw.nn.GELU(), fw.nn.Linear(64, 10)
     )

@@ -10,6 +10,7 @@ import contextlib
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,16 @@ NOISE = {np.dtype(np.float16): 1e-3, np.dtype(np.float32): 3e-7, np.dtype(np.flo
 RUNS, ALLOWED = 4, 30.0
 # How often each outcome was met.
 tally: Counter[str] = Counter()
+# Where the source of the program that runs is kept, for a process that does not survive it.
+trail: list[Path] = []
 
 
 class Mismatch(AssertionError):
     """A compiled program did not do what the eager one did."""
+
+    def __init__(self, program: Program, text: str) -> None:
+        super().__init__(text)
+        self.program = program
 
 
 @contextlib.contextmanager
@@ -68,6 +75,8 @@ def check(program: Program) -> None:
 
 def _check(program: Program) -> None:
     source = source_of(program)
+    for path in trail:
+        path.write_text(report(program, source, []))
     wanted = World(program, source, compiled=False).run()
     world = World(program, source, compiled=True)
     got = world.run()
@@ -81,7 +90,7 @@ def _check(program: Program) -> None:
     left = [(n, d) for n, d in found if not _explained(n, d, spread)]
     tally["on an edge"] += not left
     if left:
-        raise Mismatch(report(program, source, left))
+        raise Mismatch(program, report(program, source, left))
 
 
 def _spread(program: Program, source: str, wanted: list[Observation]) -> list[dict[str, float]]:

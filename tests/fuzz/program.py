@@ -144,11 +144,11 @@ _CALL = st.builds(
 
 
 @st.composite
-def programs(draw: Any, level: int | None = None) -> Program:
-    """Programs of up to 60 steps with three calls."""
+def programs(draw: Any, level: int | None = None, groups: int = 6) -> Program:
+    """Programs of up to `10 * groups` steps, blocks not counted, with three calls."""
     level = draw(st.sampled_from((PURE, PURE, PURE, READS, EFFECTS, EFFECTS))) if level is None else level
-    groups = draw(st.lists(st.lists(_STEPS[level], max_size=8), max_size=8))
-    steps = [step for group in groups for step in group]
+    grouped = draw(st.lists(st.lists(_STEPS[level], max_size=10), max_size=groups))
+    steps = [step for group in grouped for step in group]
     result = Step(draw(st.sampled_from(RESULTS)), draw(NUMBER), draw(NUMBER), draw(FORM))
     return Program(
         level,

@@ -165,16 +165,20 @@ def tensors_in(x: Any) -> list[fw.Tensor]:
 
 def follow_up(kind: str, result: Any) -> list[Any]:
     """What the caller does with a result: backward through it, or a write over it; the errors met."""
-    errors: list[Any] = []
-    for t in tensors_in(result):
-        try:
-            if kind == "backward" and t.requires_grad:
-                (t * 0.5).mean().backward()
-            elif kind == "write" and not t.requires_grad:
-                t.zero_()
-        except Exception as raised:  # noqa: BLE001 -- compared with the other world's
-            errors.append((type(raised).__name__, str(raised)))
-    return errors
+    tensors = tensors_in(result)
+    try:
+        if kind == "backward":
+            # Of all together: what results share is used up by the first backward.
+            losses = [t.double().mean() for t in tensors if t.requires_grad]
+            if losses:
+                fw.stack(losses).sum().backward()
+        elif kind == "write":
+            for t in tensors:
+                if not t.requires_grad:
+                    t.zero_()
+    except Exception as raised:  # noqa: BLE001 -- compared with the other world's
+        return [(type(raised).__name__, str(raised))]
+    return []
 
 
 def arguments(program: Program, call: Call, state: Any, results: list[Any]) -> dict[str, Any]:
