@@ -62,7 +62,7 @@ def many_parameters() -> tuple[float, float]:
 
 
 def driven_op() -> tuple[float, float]:
-    """Each op of a training step of mlp_small that reads its loss, in microseconds beyond the replayed step."""
+    """Each op of a training step that reads its loss, in microseconds beyond the replayed step."""
     model = fw.nn.Sequential(
         fw.nn.Linear(64, 64), fw.nn.GELU(), fw.nn.Linear(64, 64), fw.nn.GELU(), fw.nn.Linear(64, 10)
     )
