@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from compiler.ops.compare import cast
+from compiler.ops.op import RuntimeOperand
 from framework.state import ambient
 from framework.tensor import Tensor, apply_op, wrap
 from kernels import dtypes
@@ -138,6 +139,8 @@ def promoted_to_float(*operands: Any) -> tuple[Any, ...]:
 
 def scalar(number: Number, dtype: DType | None = None) -> Tensor:
     """A 0-d tensor of a Python number."""
+    if isinstance(number, RuntimeOperand):
+        return wrap(number.typed(dtype or number_dtype(number)))
     return wrap(np.asarray(number).astype((dtype or number_dtype(number)).numpy))
 
 

@@ -26,6 +26,7 @@ from compiler.plan import Request
 from compiler.program import Executable
 from framework.capture.backward import CompiledBackward, record_backward
 from framework.capture.guards import Guard
+from framework.capture.numbers import Numbers, RuntimeNumber
 from framework.capture.observe import SIMPLE
 from framework.capture.tracer import Chain, Source, Tracer, checks_of, hooks_of
 from framework.capture.tree import map_leaves
@@ -136,6 +137,13 @@ def fill(tensor: Tensor, array: Array) -> Tensor:
     return tensor
 
 
+class Computed:
+    """A returned float that a replay computes: the value in `slot` of the call's numbers."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+
+
 class Variant:
     """A program with the conditions under which it stands for a call."""
 
@@ -146,7 +154,9 @@ class Variant:
         leaves: Sequence[Any],
         names: Sequence[Guard],
         structures: Sequence[Guard],
+        lifted: Numbers | None = None,
     ) -> None:
+        self.lifted = lifted
         self.names, self.structures, self.reads = tuple(names), tuple(structures), tuple(tracer.guards)
         # Asked at every call.
         self.checks = tuple(guard.holds for guard in names)
@@ -211,6 +221,8 @@ class Variant:
             for number, (shape, dtype) in enumerate(self.executable.output_types)
         ]
         self.seen = self.seen_gradients = -1
+        if lifted is not None:
+            lifted.close()
 
     # Building
 
@@ -222,6 +234,8 @@ class Variant:
         return number
 
     def _plan_result(self, x: Any, tracer: Tracer, position: dict[int, int]) -> Any:
+        if type(x) is RuntimeNumber:
+            return Computed(x._slot)
         if not isinstance(x, Tensor):
             if not isinstance(x, CONSTANT):
                 raise TraceError(f"a {type(x).__name__} is returned, which a replay cannot make anew")
@@ -290,6 +304,8 @@ class Variant:
 
     def holds(self, leaves: Sequence[Any]) -> bool:
         """Whether the program still means what the function means for these arguments."""
+        if self.lifted is not None and not self.lifted.hold(leaves):
+            return False
         known = structure.version == self.seen and structure.gradients == self.seen_gradients
         if (not known or self.clock.left) and self.recheck() is not None:
             return False
@@ -378,6 +394,8 @@ class Variant:
         """
         with self.lock:
             self.calls += 1
+            if self.lifted is not None and not self.lifted.load(leaves):
+                return BAD_INPUT
             if self.scalars:
                 self.scalar_format.pack_into(self.scalar_memory.data, 0, *[read() for read in self.scalars])
             for k, (generator, _) in enumerate(self.draws):
@@ -429,6 +447,9 @@ class Variant:
     ) -> Any:
         if type(x) is Given:
             return _follow(leaves[x.position] if x.tensor is None else x.tensor, x.chain)
+        if type(x) is Computed:
+            assert self.lifted is not None, "a number of the call is returned"
+            return self.lifted.values[x.slot]
         if type(x) is not Result:
             return x
         base = made[x.number]
