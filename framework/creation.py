@@ -155,6 +155,7 @@ def _filled(shape: tuple[int, ...], value: Number, dtype: DType, device: Any, re
         # One times the number is the number, whatever its sign or kind.
         one = apply_op(full_op, (), {"shape": shape, "value": 1.0, "dtype": dtype})
         return _finished(apply_op(product, (one, value), {}), requires_grad)
+    value = bool(value) if dtype is dtypes.bool_ else value
     made = apply_op(full_op, (), {"shape": shape, "value": value, "dtype": dtype})
     return _finished(made, requires_grad)
 

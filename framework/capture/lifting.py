@@ -6,6 +6,7 @@ float gets floats. Knows containers of arguments and code objects; knows nothing
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import dis
 import sys
@@ -18,8 +19,12 @@ from framework.capture.numbers import Numbers
 from framework.capture.observe import Observer, is_standard
 from framework.capture.tree import flatten
 
-# Names whose use can tell a stand-in from a float, or one object from its copy.
-_REVEALING = {"type", "id", "is_", "is_not", "suppress", "__dict__"}
+# Names whose use can tell a stand-in from a float, one object from its copy, or keeps a stand-in unseen.
+_REVEALING = {
+    *("type", "id", "is_", "is_not", "suppress", "ExitStack", "__dict__"),
+    *("__setattr__", "__setitem__", "__setstate__"),
+}
+_REVEALING_OBJECTS = (type, id, contextlib.suppress, contextlib.ExitStack)
 if sys.version_info >= (3, 12):
     # Adds floats more exactly than anything else.
     _REVEALING.add("sum")
@@ -152,8 +157,10 @@ def require_blind(numbers: Numbers, observer: Observer, result: Any, leaves: Seq
             numbers.refuse(f"{code.co_qualname}: {reason}")
     met = [seen for _, _, seen in (*observer.names.values(), *observer.attributes.values())]
     met += [seen for _, seen in observer.cells.values()]
-    if any(x is type or x is id for x in (*met, *leaves)):
-        numbers.refuse("`type` or `id` is used under another name")
+    for function, _, _ in observer.functions.values():
+        met += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    if any(x is revealing for x in (*met, *leaves) for revealing in _REVEALING_OBJECTS):
+        numbers.refuse("`type`, or what is like it, is used under another name")
     returned: list[Any] = []
     flatten(result, returned)
     if any(isinstance(x, types.FunctionType) for x in returned):

@@ -125,9 +125,9 @@ class Numbers:
 
     def operand(self, number: RuntimeNumber, dtype: DType) -> Any:
         """The number as an operand of `dtype`, rounded as a Python number is."""
+        self.mine((number,))
         if dtype.category != FLOATING or ambient.tracer is not self.tracer:
             return typed_number(self.value(number), dtype)
-        self.mine((number,))
         # A 16-bit number is rounded once, from float64, before the program reads it.
         narrow = dtype if dtype.itemsize == 2 else dtypes.float64
         source = self.read.get((number._slot, narrow))
