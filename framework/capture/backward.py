@@ -1,19 +1,21 @@
-"""The compiled backward of a compiled forward: a second program, built when it is first needed.
+"""The compiled backward of a compiled forward, and the backward of that: programs built when first needed.
 
 Recording the gradient rules splits their graph in two: what depends on the incoming gradients is the backward
-program; the forward values it reads are kept by the forward program. Knows graphs and nodes of the gradient
-tape.
+program; the forward values it reads are kept by the forward program. The second derivative computes again
+what it needs beyond these. Knows graphs, and the gradient tape of a recording.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from compiler.errors import TraceError
+from compiler.errors import CompilerError
 from compiler.ir import Apply, Const, Graph, Input, Value
 from compiler.ops.op import Movement
 from compiler.plan import Request
@@ -21,32 +23,64 @@ from compiler.program import Executable
 from compiler.types import TensorType
 from framework import autograd
 from framework.capture.tracer import Source, Tracer
-from framework.graph import Node, Saved, raise_freed
-from framework.tensor import Tensor, edge_of
+from framework.graph import Node
+from framework.tensor import Tensor, edge_of, geometry
 
 Array = np.ndarray[Any, Any]
+
+
+class Derivative:
+    """A program of gradients. Its inputs are incoming gradients, then kept values, then program inputs of the
+    call.
+    """
+
+    def __init__(self, graph: Graph, first_source: int, sources: Sequence[Source]) -> None:
+        self.graph = graph
+        self.strides = {first_source + i: geometry(s.owner)[1] for i, s in enumerate(sources)}
+        self.lock = threading.Lock()
+        self.executable: Executable | None = None
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """The gradients for one array per input."""
+        with self.lock:
+            if self.executable is None:
+                self.executable = Executable(Request(self.graph, strides=self.strides))
+            return self.executable(*arrays)
+
+
+@dataclass(eq=False)
+class Second:
+    """How to differentiate the gradients: of those numbered `live` among them, with respect to the `targets`
+    (positions among the first derivative's) and the incoming gradients numbered `seeds`.
+
+    The program's inputs are a gradient for each of `live`, the first derivative's incoming gradients, all
+    kept values, and the `sources`.
+    """
+
+    live: list[int]
+    targets: list[int]
+    seeds: list[int]
+    sources: list[int]
+    program: Derivative
 
 
 @dataclass(eq=False)
 class Backward:
     """What one variant needs to differentiate its results.
 
-    `targets` are the sources (by number) that get gradients; `kept` the forward values the backward reads,
-    `sources` the numbers of program inputs it reads; the program's inputs are gradients, kept values, inputs,
-    in this order.
+    `targets` are the sources (by number) that get gradients, of which the first `reached` get one from the
+    results; `kept` the forward values that are kept, of which the program reads the first `read`; `sources`
+    the numbers of the program inputs it reads. `second` may be the reason why there is none.
     """
 
     targets: list[int]
+    reached: int
     kept: list[Value]
+    read: int
     sources: list[int]
-    graph: Graph
-    _program: list[Executable] = field(default_factory=list)
-
-    def program(self) -> Executable:
-        """The backward program; built at the first backward."""
-        if not self._program:
-            self._program.append(Executable(Request(self.graph)))
-        return self._program[0]
+    program: Derivative
+    second: Second | str = ""
+    types: list[tuple[tuple[int, ...], Any]] = field(default_factory=list)
 
 
 def record_backward(roots: Sequence[Tensor], sources: Sequence[Source], tracer: Tracer) -> Backward | None:
@@ -56,15 +90,53 @@ def record_backward(roots: Sequence[Tensor], sources: Sequence[Source], tracer: 
         return None
     seeds = [Input(TensorType(tuple(r.shape), r.dtype), name=f"gradient{i}") for i, r in enumerate(roots)]
     owners = [sources[i].owner for i in numbers]
-    found = autograd.grad(roots, owners, [tracer.wrap(s) for s in seeds], allow_unused=True)
-    reached = [(i, g) for i, g in zip(numbers, found, strict=True) if g is not None]
-    outputs = tuple(tracer.read(g) for _, g in reached)
-    kept, inputs, graph = _split(seeds, outputs, {s.input: i for i, s in enumerate(sources)})
-    return Backward([i for i, _ in reached], kept, inputs, graph)
+    with _cut_off(owners):
+        found = autograd.grad(
+            roots, owners, [tracer.wrap(s) for s in seeds], retain_graph=True, allow_unused=True
+        )
+        reached = [(i, g) for i, g in zip(numbers, found, strict=True) if g is not None]
+        outputs = tuple(tracer.read(g) for _, g in reached)
+        # Memory that the call writes to is another's when the backward runs.
+        lasting = {s.input: i for i, s in enumerate(sources) if s.input is not None and not s.writes}
+        kept, inputs, graph = _split(seeds, outputs, lasting)
+        backward = Backward(
+            [i for i, _ in reached],
+            len(reached),
+            kept,
+            len(kept),
+            inputs,
+            Derivative(graph, len(seeds) + len(kept), [sources[i] for i in inputs]),
+            types=[(tuple(g.shape), g.dtype.numpy) for _, g in reached],
+        )
+        try:
+            _record_second(backward, roots, sources, numbers, seeds, lasting, tracer)
+        except (CompilerError, RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+            backward.second = f"{type(error).__name__}: {error}"
+    return backward
+
+
+@contextlib.contextmanager
+def _cut_off(owners: Sequence[Tensor]) -> Iterator[None]:
+    """End the history at tensors from outside, without their hooks: outside, both act again."""
+    edges = [edge_of(t) for t in owners]
+    nodes: list[Node] = list({edge[0]: None for edge in edges if edge is not None})
+    before = [(node.edges, node.hooks, node.retained) for node in nodes]
+    hooks = [t._hooks for t in owners]
+    for node in nodes:
+        node.edges, node.hooks, node.retained = (), None, None
+    for t in owners:
+        t._hooks = None
+    try:
+        yield
+    finally:
+        for node, (node.edges, node.hooks, node.retained) in zip(nodes, before, strict=True):
+            pass
+        for t, table in zip(owners, hooks, strict=True):
+            t._hooks = table
 
 
 def _split(
-    seeds: list[Input], outputs: tuple[Value, ...], numbers: dict[Input | None, int]
+    seeds: list[Input], outputs: tuple[Value, ...], numbers: Mapping[Input, int]
 ) -> tuple[list[Value], list[int], Graph]:
     """Cut a gradient graph below the seeds: (forward values it reads, program inputs it reads, the rest as a
     graph).
@@ -82,9 +154,7 @@ def _split(
         if isinstance(x, Apply) and isinstance(x.op, Movement):
             # A view costs nothing: keep what it views.
             return new.setdefault(x, x.with_inputs((operand(x.inputs[0]),)))
-        if isinstance(x, Input) and x not in numbers:
-            raise TraceError("a gradient depends on a runtime scalar: call backward() inside @compile")
-        table = read if isinstance(x, Input) else kept
+        table = read if x in numbers else kept
         return table.setdefault(x, Input(x.type, name=f"kept{len(table)}"))
 
     for node in Graph((*seeds,), outputs).nodes:
@@ -96,39 +166,71 @@ def _split(
     return list(kept), [numbers[x] for x in read if isinstance(x, Input)], Graph(inputs, results)
 
 
-class CompiledBackward(Node):
-    """The gradient of one call of a compiled function: its results' history."""
-
-    __slots__ = ("backward", "kept", "output_count", "saved", "shapes")
-
-    def __init__(
-        self, backward: Backward, kept: list[Array], inputs: Sequence[Tensor], roots: list[tuple[Any, Any]]
-    ) -> None:
-        super().__init__(tuple(edge_of(inputs[i]) for i in backward.targets))
-        self.backward = backward
-        self.kept: list[Array] | None = kept
-        self.saved = [_saved(inputs[i]) for i in backward.sources]
-        self.shapes = roots
-        self.output_count = len(roots)
-
-    def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
-        if self.kept is None:
-            raise_freed()
-        for entry in self.saved:
-            entry.check(self)
-        seeds = [np.zeros(*kind) if g is None else g for g, kind in zip(grads, self.shapes, strict=True)]
-        if not all(isinstance(g, np.ndarray) for g in seeds):
-            raise RuntimeError(
-                "the backward of a compiled function is itself not differentiable: call the function "
-                "uncompiled for create_graph=True, or compute the second derivative inside @compile"
-            )
-        return self.backward.program()(
-            *map(np.ascontiguousarray, seeds), *self.kept, *(e.data for e in self.saved)
+def _record_second(
+    backward: Backward,
+    roots: Sequence[Tensor],
+    sources: Sequence[Source],
+    numbers: Sequence[int],
+    seeds: Sequence[Input],
+    lasting: Mapping[Input, int],
+    tracer: Tracer,
+) -> None:
+    """Record the gradients of the gradients; what they need of the forward is added to what is kept."""
+    given = [tracer.wrap(s).requires_grad_() for s in seeds]
+    owners = [sources[i].owner for i in backward.targets]
+    first = autograd.grad(roots, owners, given, create_graph=True, allow_unused=True)
+    live = [(i, g) for i, g in enumerate(first) if g is not None and g.requires_grad]
+    incoming = [Input(TensorType(tuple(g.shape), g.dtype), name=f"second{i}") for i, g in live]
+    wanted = [sources[i].owner for i in numbers]
+    found: Sequence[Tensor | None] = [None] * (len(wanted) + len(given))
+    if live:
+        found = autograd.grad(
+            [g for _, g in live], [*wanted, *given], [tracer.wrap(x) for x in incoming], allow_unused=True
         )
+    reached = [(i, g) for i, g in zip(numbers, found, strict=False) if g is not None]
+    through = [(k, g) for k, g in enumerate(found[len(numbers) :]) if g is not None]
+    outputs = tuple(tracer.read(g) for _, g in (*reached, *through))
+    kept = {v: Input(v.type, name=f"kept{i}") for i, v in enumerate(backward.kept)}
+    own = {x: x for x in (*incoming, *seeds)}
+    more, read, results = _recomputed(outputs, {**kept, **own}, lasting)
+    known = set(backward.targets)
+    backward.targets += [i for i, _ in reached if i not in known]
+    backward.kept += list(more)
+    inputs = [lasting[x] for x in read]
+    graph = Graph((*incoming, *seeds, *kept.values(), *more.values(), *read.values()), results)
+    count = len(graph.inputs) - len(inputs)
+    backward.second = Second(
+        [i for i, _ in live],
+        [backward.targets.index(i) for i, _ in reached],
+        [k for k, _ in through],
+        inputs,
+        Derivative(graph, count, [sources[i] for i in inputs]),
+    )
 
-    def release(self) -> None:
-        self.kept = None
 
-
-def _saved(t: Tensor) -> Saved:
-    return Saved(t._data, t._storage, t._version, t)
+def _recomputed(
+    outputs: Sequence[Value], given: Mapping[Value, Value], lasting: Mapping[Input, int]
+) -> tuple[dict[Input, Input], dict[Input, Input], tuple[Value, ...]]:
+    """Outputs computed from `given` values and program inputs: (inputs to be kept, inputs that last, new
+    outputs).
+    """
+    reached: set[Value] = set()
+    stack = list(outputs)
+    while stack:
+        value = stack.pop()
+        if value not in reached and value not in given:
+            reached.add(value)
+            if isinstance(value, Apply):
+                stack += value.inputs
+    more: dict[Input, Input] = {}
+    read: dict[Input, Input] = {}
+    new: dict[Value, Value] = dict(given)
+    for value in sorted(reached, key=lambda v: v.serial):
+        if isinstance(value, Input):
+            table = read if value in lasting else more
+            new[value] = table[value] = Input(value.type, name=f"again{len(table)}")
+        elif isinstance(value, Apply):
+            new[value] = value.with_inputs(tuple(new[x] for x in value.inputs))
+        else:
+            new[value] = value
+    return more, read, tuple(new[v] for v in outputs)

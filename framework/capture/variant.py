@@ -24,13 +24,14 @@ from compiler.ops.movement import reshape
 from compiler.ops.reduction import any as any_
 from compiler.plan import Request
 from compiler.program import Executable
-from framework.capture.backward import CompiledBackward, record_backward
+from framework.capture.backward import record_backward
 from framework.capture.guards import Guard
+from framework.capture.history import CompiledBackward, FreedNode
 from framework.capture.numbers import Numbers, RuntimeNumber
 from framework.capture.observe import SIMPLE
 from framework.capture.tracer import Chain, Source, Tracer, checks_of, hooks_of
 from framework.capture.tree import map_leaves
-from framework.graph import Node, OpNode, raise_freed
+from framework.graph import Node, OpNode, Saved
 from framework.nn.module import Module
 from framework.state import ambient, no_grad, structure
 from framework.storage import Clock, Storage
@@ -39,15 +40,6 @@ from kernels.dtypes import DType
 from kernels.memory import is_own
 
 Array = np.ndarray[Any, Any]
-
-
-class FreedNode(Node):
-    """Stands for history that the program has used up: asking it for gradients is a second backward."""
-
-    __slots__ = ()
-
-    def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
-        raise_freed()
 
 
 # What `replay` gives when an operand fails a check.
@@ -168,15 +160,21 @@ class Variant:
         _require_apart(self.sources)
         self.values: list[Value] = []
         self.numbers: dict[int, int] = {}
+        # Results that are the memory an op made, by value: what was saved of them changes with them.
+        self.untouched: dict[Value, int] = {}
         self.roots: list[Tensor] = []
         self.result = map_leaves(lambda x: self._plan_result(x, tracer, position), result)
         returned = set(self.numbers.values())
         self.gradients = self._plan_gradients(tracer, position, returned)
         self.root_kinds = [(tuple(r.shape), r.dtype.numpy) for r in self.roots]
         self.backward = record_backward(self.roots, self.sources, tracer) if self.roots else None
-        if self.backward is not None:
-            self.first_kept = len(self.values)
-            self.values += self.backward.kept
+        # Output numbers of the values kept for the backward, and which of them are results.
+        self.kept: list[int] = []
+        for value in [] if self.backward is None else self.backward.kept:
+            self.kept.append(self.untouched.get(value, len(self.values)))
+            if value not in self.untouched:
+                self.values.append(value)
+        self.kept_results = [number for number in self.kept if number in returned]
         self.scalars = [s.read for s in tracer.scalars]
         self.draws = [(d.generator, d.count) for d in tracer.draws.values()]
         inputs = [s.input for s in self.sources if s.input is not None] + [s.input for s in tracer.scalars]
@@ -256,7 +254,10 @@ class Variant:
             else:
                 root = len(self.roots)
                 self.roots.append(x)
-        return Result(self._output(source), chain, x is not source.owner, x.requires_grad, freed, root)
+        number = self._output(source)
+        if not source.writes:
+            self.untouched[source.value] = number
+        return Result(number, chain, x is not source.owner, x.requires_grad, freed, root)
 
     def _plan_gradients(
         self, tracer: Tracer, position: dict[int, int], returned: set[int]
@@ -432,10 +433,19 @@ class Variant:
             inputs: list[Any] = list(self.current)
             for i, p in self.arguments:
                 inputs[i] = leaves[p]
-            history = CompiledBackward(self.backward, outputs[self.first_kept :], inputs, self.root_kinds)
+            results = [_kept_result(self._made(number, outputs, made)) for number in self.kept_results]
+            kept = [outputs[number] for number in self.kept]
+            history = CompiledBackward(self.backward, kept, inputs, self.root_kinds, results)
         if type(self.result) is Result:  # the common case: one tensor, usually the loss
             return self._result(self.result, leaves, outputs, made, history)
         return map_leaves(lambda x: self._result(x, leaves, outputs, made, history), self.result)
+
+    def _made(self, number: int, outputs: list[Array], made: list[Tensor | None]) -> Tensor:
+        """The tensor of output `number`."""
+        base = made[number]
+        if base is None:
+            base = made[number] = fill(object.__new__(Tensor), outputs[number])
+        return base
 
     def _result(
         self,
@@ -452,9 +462,7 @@ class Variant:
             return self.lifted.values[x.slot]
         if type(x) is not Result:
             return x
-        base = made[x.number]
-        if base is None:
-            base = made[x.number] = fill(object.__new__(Tensor), outputs[x.number])
+        base = self._made(x.number, outputs, made)
         t = _follow(base.detach(), x.chain) if x.alias else base
         if x.freed:
             t._node = FreedNode((), x.freed)
@@ -466,6 +474,11 @@ class Variant:
 
 
 _ALONE = _references_alone()
+
+
+def _kept_result(t: Tensor) -> Saved:
+    # Without the tensor itself, whose history will keep this.
+    return Saved(t._data, t._storage, t._storage.version, None)
 
 
 def _kind(t: Tensor) -> tuple[Any, ...]:
