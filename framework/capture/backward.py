@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.errors import CompilerError
+from compiler.errors import CompilerError, TraceError
 from compiler.ir import Apply, Const, Graph, Input, Value
 from compiler.ops.op import Movement
 from compiler.plan import Request
@@ -23,10 +23,13 @@ from compiler.program import Executable
 from compiler.types import TensorType
 from framework import autograd
 from framework.capture.tracer import Source, Tracer
-from framework.graph import Node
+from framework.graph import AccumulateGrad, Node, OpNode
+from framework.inplace import Overwrite, WriteThroughView
 from framework.tensor import Tensor, edge_of, geometry
 
 Array = np.ndarray[Any, Any]
+# Nodes whose gradients are rules of ops.
+_OWN_NODES = (OpNode, Overwrite, WriteThroughView)
 
 
 class Derivative:
@@ -113,6 +116,27 @@ def record_backward(roots: Sequence[Tensor], sources: Sequence[Source], tracer: 
         except (CompilerError, RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             backward.second = f"{type(error).__name__}: {error}"
     return backward
+
+
+def runs_user_code(roots: Sequence[Tensor], sources: Sequence[Source]) -> bool:
+    """Whether hooks or custom functions take part in the backward of `roots`.
+
+    Raises TraceError for gradients that would arrive at a leaf made inside the call.
+    """
+    found = False
+    ends = {edge[0] for s in sources if (edge := edge_of(s.owner)) is not None}
+    stack = [edge[0] for r in roots if (edge := edge_of(r)) is not None]
+    seen = {*ends}
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, AccumulateGrad):
+            raise TraceError("a leaf that requires grad is made inside @compile: make it outside")
+        found = found or bool(node.hooks) or type(node) not in _OWN_NODES
+        stack += [edge[0] for edge in node.edges if edge is not None]
+    return found
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import numpy as np
 from compiler.errors import CompilerError, LoweringError, TraceError
 from compiler.program import KernelView
 from framework.capture.explain import Explanation
-from framework.capture.guards import name_guards, structure_guard
+from framework.capture.guards import Guard, name_guards, structure_guard
 from framework.capture.lifting import Lifting, Substitution, require_blind
 from framework.capture.numbers import Numbers, RefusedError
 from framework.capture.observe import SIMPLE, EffectError, Observer
@@ -193,8 +193,15 @@ class CompiledFunction(Generic[P, R]):
             if ambient.grad_enabled is not grad_mode:
                 raise TraceError("the call leaves gradients switched on or off: use a with block")
             tracer.require_same_history()
-            structures = [structure_guard(thing) for thing in tracer.touched.values()]
-            return Variant(tracer, result, leaves, name_guards(observer), structures, numbers), "", False
+
+            def guards() -> tuple[list[Guard], list[Guard]]:
+                structures = [structure_guard(thing) for thing in tracer.touched.values()]
+                return name_guards(observer), structures
+
+            def observed(record: Callable[[], Any]) -> Any:
+                return observer.run(record, (), {})
+
+            return Variant(tracer, result, leaves, guards, observed, numbers), "", False
         except (TraceError, LoweringError) as error:
             tracer.roll_back()
             return None, str(error), False

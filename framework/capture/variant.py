@@ -13,6 +13,7 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ from numpy.lib.array_utils import byte_bounds
 from compiler.errors import TraceError
 from compiler.ir import Graph, Input, Value
 from compiler.ops.movement import reshape
+from compiler.ops.op import Movement
 from compiler.ops.reduction import any as any_
 from compiler.plan import Request
 from compiler.program import Executable
-from framework.capture.backward import record_backward
+from framework.capture.backward import record_backward, runs_user_code
 from framework.capture.guards import Guard
 from framework.capture.history import CompiledBackward, FreedNode
 from framework.capture.numbers import Numbers, RuntimeNumber
@@ -33,9 +35,9 @@ from framework.capture.tracer import Chain, Source, Tracer, checks_of, hooks_of
 from framework.capture.tree import map_leaves
 from framework.graph import Node, OpNode, Saved
 from framework.nn.module import Module
-from framework.state import ambient, no_grad, structure
+from framework.state import ambient, set_grad_enabled, structure
 from framework.storage import Clock, Storage
-from framework.tensor import Tensor, apply_op, geometry
+from framework.tensor import DETACHED, Tensor, apply_op, edge_of, geometry
 from kernels.dtypes import DType
 from kernels.memory import is_own
 
@@ -64,10 +66,23 @@ class Result:
 
 
 class Given:
-    """A returned tensor that is, or views, memory that existed: argument `position`, or `tensor` itself."""
+    """A returned tensor that is, or views, memory that existed: argument `position`, or `tensor` itself.
 
-    def __init__(self, position: int, tensor: Tensor | None, chain: Chain) -> None:
-        self.position, self.tensor, self.chain = position, tensor, chain
+    `tracked`: the view has the history of its movements; `detached`: it is none of the tensor's history, and
+    a leaf of its own if `requires_grad`.
+    """
+
+    def __init__(
+        self,
+        position: int,
+        tensor: Tensor | None,
+        chain: Chain,
+        tracked: bool,
+        detached: bool,
+        requires_grad: bool,
+    ) -> None:
+        self.position, self.tensor, self.chain, self.tracked = position, tensor, chain, tracked
+        self.detached, self.requires_grad = detached, requires_grad
 
 
 @dataclass
@@ -144,18 +159,25 @@ class Variant:
         tracer: Tracer,
         result: Any,
         leaves: Sequence[Any],
-        names: Sequence[Guard],
-        structures: Sequence[Guard],
+        guards: Callable[[], tuple[Sequence[Guard], Sequence[Guard]]],
+        observed: Callable[[Callable[[], Any]], Any],
         lifted: Numbers | None = None,
     ) -> None:
         self.lifted = lifted
-        self.names, self.structures, self.reads = tuple(names), tuple(structures), tuple(tracer.guards)
-        # Asked at every call.
-        self.checks = tuple(guard.holds for guard in names)
         self.calls = 0
         self.undo = tuple(tracer.undo)
         self.lock = threading.RLock()
         position = {id(x): i for i, x in enumerate(leaves) if isinstance(x, Tensor)}
+        read = tracer.gradients_read.values()
+        # The existing gradients of arguments that the call reads follow the arguments.
+        given = [
+            (position[id(leaf)], g) for leaf, g in read if g is not None and id(leaf) in position
+        ]
+        distinct = {id(g) for _, g in given}
+        if len(distinct) < len(given) or not distinct.isdisjoint(position):
+            raise TraceError("the gradient of an argument is read, and is another's or an argument too")
+        position |= {id(g): len(leaves) + i for i, (_, g) in enumerate(given)}
+        self.argument_gradients = [p for p, _ in given]
         self.sources = tracer.real_sources()
         _require_apart(self.sources)
         self.values: list[Value] = []
@@ -165,9 +187,17 @@ class Variant:
         self.roots: list[Tensor] = []
         self.result = map_leaves(lambda x: self._plan_result(x, tracer, position), result)
         returned = set(self.numbers.values())
-        self.gradients = self._plan_gradients(tracer, position, returned)
+        self.gradients = self._plan_gradients(tracer, position, returned, len(leaves))
         self.root_kinds = [(tuple(r.shape), r.dtype.numpy) for r in self.roots]
-        self.backward = record_backward(self.roots, self.sources, tracer) if self.roots else None
+        self.backward = None
+        if self.roots:
+            record = partial(record_backward, self.roots, self.sources, tracer)
+            self.backward = observed(record) if runs_user_code(self.roots, self.sources) else record()
+        # What hooks and custom functions read in the backward is guarded too.
+        names, structures = guards()
+        self.names, self.structures, self.reads = tuple(names), tuple(structures), tuple(tracer.guards)
+        # Asked at every call.
+        self.checks = tuple(guard.holds for guard in names)
         # Output numbers of the values kept for the backward, and which of them are results.
         self.kept: list[int] = []
         for value in [] if self.backward is None else self.backward.kept:
@@ -192,14 +222,13 @@ class Variant:
             for i, s in enumerate(self.sources)
             if id(s.owner) not in position
         ]
-        read = tracer.gradients_read.values()
         self.gradients_read = [(leaf, g is None) for leaf, g in read if id(leaf) not in position]
-        # Arguments whose gradient the call reads must have none, for a program has one memory for each input.
-        self.no_gradient = [position[id(leaf)] for leaf, _ in read if id(leaf) in position]
-        if any(g is not None for leaf, g in read if id(leaf) in position):
-            raise TraceError(
-                "the gradient of an argument is added to: make the argument's tensor a parameter"
-            )
+        # Whether arguments have a gradient, and of what kind, where the call reads it.
+        self.gradient_kinds: list[tuple[int, Any]] = [
+            (position[id(leaf)], None if g is None else (_kind(g), hooks_of(g)))
+            for leaf, g in read
+            if id(leaf) in position
+        ]
         self.written_arguments = [
             (position[id(s.owner)], s.writes) for _, s in written if id(s.owner) in position
         ]
@@ -240,13 +269,9 @@ class Variant:
             return x
         source, chain = tracer.locate(x)
         if source.input is not None:
-            owner = source.owner
-            where = position.get(id(owner), -1)
-            if chain and ambient.grad_enabled and x.requires_grad:
-                raise TraceError(
-                    "a view of a tensor that requires grad is returned: return it outside @compile"
-                )
-            return Given(where, None if where >= 0 else owner, chain)
+            return _given(x, source, chain, position.get(id(source.owner), -1))
+        if x._retains_grad:
+            raise TraceError("retain_grad() is called inside @compile on a result: call it outside")
         freed, root = "", -1
         if x.requires_grad and x._node is not None:
             if _is_freed(x._node):
@@ -260,19 +285,19 @@ class Variant:
         return Result(number, chain, x is not source.owner, x.requires_grad, freed, root)
 
     def _plan_gradients(
-        self, tracer: Tracer, position: dict[int, int], returned: set[int]
+        self, tracer: Tracer, position: dict[int, int], returned: set[int], count: int
     ) -> list[GradientSlot]:
         planned = []
         for leaf, g in tracer.gradients.values():
-            if leaf._data is None:
-                continue
+            if leaf._data is None or (g is leaf._grad and position.get(id(g), -1) >= count):
+                continue  # The argument has it already.
             where = position.get(id(leaf), -1)
             number, real = -1, None
             if g is not None:
                 source, chain = tracer.locate(g)
                 if source.input is None and not chain:
                     number = self._output(source)
-                elif source.input is not None and source.owner is g:
+                elif source.input is not None and source.owner is g and id(g) not in position:
                     real = g
                 else:
                     raise TraceError(
@@ -316,7 +341,20 @@ class Variant:
         for read, value in self.reads:
             if read() != value:
                 return False
-        return not self.no_gradient or all(leaves[p]._grad is None for p in self.no_gradient)
+        return not self.gradient_kinds or self._gradients_hold(leaves)
+
+    def _gradients_hold(self, leaves: Sequence[Any]) -> bool:
+        for p, kind in self.gradient_kinds:
+            g = leaves[p]._grad
+            if (g is None) is not (kind is None) or (g is not None and (_kind(g), hooks_of(g)) != kind):
+                return False
+        return True
+
+    def _with_gradients(self, leaves: Sequence[Any]) -> Sequence[Any]:
+        """The leaves of a call, and the gradients of arguments after them."""
+        if not self.argument_gradients:
+            return leaves
+        return [*leaves, *[leaves[p]._grad for p in self.argument_gradients]]
 
     def first_change(self) -> str | None:
         """The first name or number that is not what it was, in words."""
@@ -367,6 +405,7 @@ class Variant:
         """Whether an argument shares memory with what is written, or a written argument with another."""
         if not self.written_held and not self.written_arguments:
             return False
+        leaves = self._with_gradients(leaves)
         for _, p in self.arguments:
             leaf = leaves[p]
             array = leaf._data
@@ -397,6 +436,7 @@ class Variant:
             self.calls += 1
             if self.lifted is not None and not self.lifted.load(leaves):
                 return BAD_INPUT
+            leaves = self._with_gradients(leaves)
             if self.scalars:
                 self.scalar_format.pack_into(self.scalar_memory.data, 0, *[read() for read in self.scalars])
             for k, (generator, _) in enumerate(self.draws):
@@ -456,7 +496,11 @@ class Variant:
         history: CompiledBackward | None,
     ) -> Any:
         if type(x) is Given:
-            return _follow(leaves[x.position] if x.tensor is None else x.tensor, x.chain)
+            t = leaves[x.position] if x.tensor is None else x.tensor
+            t = _follow(t.detach() if x.detached else t, x.chain, x.tracked)
+            if x.requires_grad:
+                t._requires_grad = True
+            return t
         if type(x) is Computed:
             assert self.lifted is not None, "a number of the call is returned"
             return self.lifted.values[x.slot]
@@ -492,9 +536,9 @@ def _words(kind: tuple[Any, ...]) -> str:
     return f"{dtype}{list(shape)}{', requiring grad' if requires_grad else ''}"
 
 
-def _follow(t: Tensor, chain: Chain) -> Tensor:
+def _follow(t: Tensor, chain: Chain, tracked: bool = False) -> Tensor:
     if chain:
-        with no_grad():
+        with set_grad_enabled(tracked):
             for op, attrs in chain:
                 t = apply_op(op, (t,), attrs)
     return t
@@ -505,6 +549,35 @@ def _flag(failed: Value) -> Value:
     if failed.ndim == 0:
         return failed
     return reshape.trace(any_.trace(failed, axes=tuple(range(failed.ndim))), shape=())
+
+
+def _given(x: Tensor, source: Source, chain: Chain, where: int) -> Given:
+    """How to make a returned tensor of memory that existed."""
+    owner, detached, tracked = source.owner, False, bool(chain) and x.grad_fn is not None
+    t = x
+    while t is not owner:
+        detached = detached or t._view_kind == DETACHED
+        assert t._base is not None, "the memory is the owner's"
+        t = t._base
+    plain = not tracked or (not source.writes and not detached and _is_plain_view(x, owner))
+    if not plain or (x is not owner and x._storage is not owner._storage):
+        raise TraceError(
+            "a view of a tensor that requires grad is returned after a write, with a hook, or as `.data`: "
+            "return it outside @compile"
+        )
+    leaf = x is not owner and x._requires_grad and not tracked
+    return Given(where, None if where >= 0 else owner, chain, tracked, detached, leaf)
+
+
+def _is_plain_view(x: Tensor, owner: Tensor) -> bool:
+    """Whether nothing but movements leads from `owner` to `x`."""
+    end, edge = edge_of(owner), edge_of(x)
+    while edge is not None and edge != end:
+        node = edge[0]
+        if not isinstance(node, OpNode) or not isinstance(node.op, Movement) or node.hooks or node.retained:
+            return False
+        edge = node.edges[0]
+    return edge is not None
 
 
 def _is_freed(node: Node) -> bool:

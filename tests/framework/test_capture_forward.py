@@ -128,6 +128,63 @@ def test_hooks_inside_that_do_more_run_each_time() -> None:
         assert len(seen) == number + 1
 
 
+def test_what_hooks_and_custom_gradients_read_is_guarded() -> None:
+    scale = {"hook": 2.0, "function": 3.0}
+
+    class Scaled(fw.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: fw.Tensor) -> fw.Tensor:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, g: fw.Tensor) -> fw.Tensor:
+            return g * scale["function"]
+
+    def function(w: fw.Tensor) -> fw.Tensor:
+        y = Scaled.apply(w)
+        y.register_hook(lambda g: g * scale["hook"])
+        return y
+
+    compiled = CompiledFunction(function)
+    for hook, own in ((2.0, 3.0), (2.0, 3.0), (5.0, 3.0), (5.0, 7.0)):
+        scale.update(hook=hook, function=own)
+        w = leaf(1.0)
+        compiled(w).backward()
+        assert grad_of(w).tolist() == [hook * own]
+
+
+def test_a_result_that_retains_its_gradient() -> None:
+    def function(w: fw.Tensor) -> fw.Tensor:
+        y = w * 2
+        y.retain_grad()
+        return y
+
+    def use(f: Function, w: fw.Tensor) -> Any:
+        y = f(w)
+        (y * y).sum().backward()
+        return grad_of(y)
+
+    agree(use, function, W, mode="eager")
+
+
+def test_an_argument_made_from_another() -> None:
+    def use(f: Function, x: fw.Tensor) -> None:
+        f(x, x * 3).backward()
+
+    agree(use, lambda x, h: (x * h * h).sum(), X)
+
+
+def test_an_argument_that_is_not_row_major() -> None:
+    def use(f: Function, x: fw.Tensor, w: fw.Tensor) -> Any:
+        y = f(x.t(), w)
+        (g,) = fw.autograd.grad(y, w, create_graph=True)
+        (y + g.square().sum()).backward()
+        return g
+
+    tensors = (fw.rand(4, 3, requires_grad=True), fw.rand(3, 4, requires_grad=True))
+    agree(use, lambda x, w: (x * w * w).sum(), *tensors)
+
+
 def test_a_saved_result_changed_in_place() -> None:
     def use(f: Function, w: fw.Tensor) -> Any:
         y = f(w)
@@ -280,6 +337,37 @@ def test_a_returned_view_with_a_hook() -> None:
     agree(lambda f, w: f(w).sum().backward(), function, W, mode="eager")
 
 
+def test_returned_detached_tensors() -> None:
+    w = leaf(1.0, 2.0, 3.0)
+
+    def use(f: Function, x: fw.Tensor) -> Any:
+        a, b, c, d = f(x)
+        assert a is not x
+        assert a._is_view()
+        a.add_(1)
+        c.mul_(2)
+        flags = [t.requires_grad for t in (a, b, c, d)]
+        d.sum().backward()
+        with fw.no_grad():
+            w.copy_(fw.tensor([1.0, 2.0, 3.0]))
+        return [a * 1, b * 1, c * 1, d * 1, flags, grad_of(d), x._version, w.grad]
+
+    agree(use, lambda x: (x.detach(), w.detach(), w.detach()[1:], x.detach().requires_grad_()), X)
+
+
+def test_a_leaf_made_inside_gets_the_gradient() -> None:
+    def function(x: fw.Tensor) -> Any:
+        a = x.detach().requires_grad_()
+        return a, a * a
+
+    def use(f: Function, x: fw.Tensor) -> Any:
+        a, b = f(x)
+        b.sum().backward()
+        return [grad_of(a), x.grad]
+
+    agree(use, function, X, mode="eager")
+
+
 # Second derivatives
 # --------------------------------------------------------------------------------------------------
 
@@ -403,14 +491,14 @@ def test_second_derivatives_after_a_change_in_place() -> None:
 
 def test_a_buffer_that_forward_writes() -> None:
     def make() -> nn.Module:
-        return nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Tanh())
+        return nn.Sequential(nn.Linear(3, 3, bias=False), nn.BatchNorm1d(3), nn.Tanh()).double()
 
     fw.manual_seed(0)
     model = make()
     fw.manual_seed(0)
     twin = make()
     compiled = fw.compile(model)
-    x = fw.rand(6, 3, requires_grad=True)
+    x = fw.rand(6, 3, dtype=fw.float64, requires_grad=True)
     for _ in range(3):
         found = []
         for f, m in ((compiled, model), (twin, twin)):
