@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,9 @@ from compiler.program import Executable
 from compiler.types import TensorType
 from framework import autograd
 from framework.capture.tracer import Source, Tracer
-from framework.graph import AccumulateGrad, Node, OpNode
+from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved
 from framework.inplace import Overwrite, WriteThroughView
+from framework.state import ambient
 from framework.tensor import Tensor, edge_of, geometry
 
 Array = np.ndarray[Any, Any]
@@ -37,9 +38,8 @@ class Derivative:
     call.
     """
 
-    def __init__(self, graph: Graph, first_source: int, sources: Sequence[Source]) -> None:
-        self.graph = graph
-        self.strides = {first_source + i: geometry(s.owner)[1] for i, s in enumerate(sources)}
+    def __init__(self, graph: Graph, strides: Mapping[int, tuple[int, ...]]) -> None:
+        self.graph, self.strides = graph, strides
         self.lock = threading.Lock()
         self.executable: Executable | None = None
 
@@ -57,7 +57,7 @@ class Second:
     (positions among the first derivative's) and the incoming gradients numbered `seeds`.
 
     The program's inputs are a gradient for each of `live`, the first derivative's incoming gradients, all
-    kept values, and the `sources`.
+    kept values, and the sources at positions `sources` among those that a call keeps.
     """
 
     live: list[int]
@@ -67,55 +67,180 @@ class Second:
     program: Derivative
 
 
-@dataclass(eq=False)
 class Backward:
     """What one variant needs to differentiate its results.
 
-    `targets` are the sources (by number) that get gradients, of which the first `reached` get one from the
-    results; `kept` the forward values that are kept, of which the program reads the first `read`; `sources`
-    the numbers of the program inputs it reads. `second` may be the reason why there is none.
+    `targets` are the sources (by number) that get gradients, the first ones from the results, of `types`;
+    `kept` the forward values that are kept, of which the program reads the first `read`; `sources` the
+    numbers of the program inputs that are needed, of which it reads the first `direct`.
     """
 
-    targets: list[int]
-    reached: int
-    kept: list[Value]
-    read: int
-    sources: list[int]
-    program: Derivative
-    second: Second | str = ""
-    types: list[tuple[tuple[int, ...], Any]] = field(default_factory=list)
+    def __init__(self, roots: Sequence[Tensor], sources: Sequence[Source], tracer: Tracer) -> None:
+        numbers = [i for i, s in enumerate(sources) if s.owner.requires_grad]
+        owners = [sources[i].owner for i in numbers]
+        self.seeds = [
+            Input(TensorType(tuple(r.shape), r.dtype), name=f"gradient{i}") for i, r in enumerate(roots)
+        ]
+        with _cut_off(owners):
+            found = autograd.grad(
+                roots, owners, [tracer.wrap(s) for s in self.seeds], retain_graph=True, allow_unused=True
+            )
+        reached = [(i, g) for i, g in zip(numbers, found, strict=True) if g is not None]
+        self.types = [(tuple(g.shape), g.dtype.numpy) for _, g in reached]
+        outputs = tuple(tracer.read(g) for _, g in reached)
+        # Memory that the call writes to is another's when the backward runs.
+        lasting = {s.input: i for i, s in enumerate(sources) if s.input is not None and not s.writes}
+        self.kept, self.sources, graph = _split(self.seeds, outputs, lasting)
+        self.read, self.direct = len(self.kept), len(self.sources)
+        # What the second derivative may need beyond that.
+        behind = Graph((), (*outputs, *(tracer.read(r) for r in roots))).nodes
+        inputs = [x for x in behind if isinstance(x, Input) and x not in self.seeds]
+        known = {*self.sources}
+        self.sources += [lasting[x] for x in inputs if x in lasting and lasting[x] not in known]
+        self.kept += [x for x in inputs if x not in lasting and x not in self.kept]
+        met = {lasting[x] for x in inputs if x in lasting}
+        targets = [i for i, _ in reached]
+        self.targets = targets + [i for i in numbers if i in met and i not in targets]
+        self.strides = [geometry(sources[i].owner)[1] for i in self.sources]
+        self.inputs: list[Input] = [x for i in self.sources if (x := sources[i].input) is not None]
+        self.program = Derivative(
+            graph, dict(enumerate(self.strides[: self.direct], len(self.seeds) + self.read))
+        )
+        self.lock = threading.Lock()
+        self.tape: Tape | None = None
+        self.known: Second | str | None = None
+        targeted = [sources[i].owner for i in self.targets]
+        try:
+            if runs_user_code(roots, sources):
+                with _cut_off(targeted):
+                    self.known = self._record(roots, targeted, tracer)
+            else:
+                self.tape = Tape(roots, targeted)
+        except _REASONS as error:
+            self.known = f"{type(error).__name__}: {error}"
+
+    def second(self) -> Second | str:
+        """The second derivative, recorded when it is first asked for; or why there is none."""
+        with self.lock:
+            if self.known is None:
+                assert self.tape is not None, "the tape waits for this"
+                try:
+                    with self.tape.played() as (roots, targets, tracer):
+                        self.known = self._record(roots, targets, tracer)
+                except _REASONS as error:
+                    self.known = f"{type(error).__name__}: {error}"
+                self.tape = None
+            return self.known
+
+    def _record(self, roots: Sequence[Tensor], targets: Sequence[Tensor], tracer: Tracer) -> Second:
+        """Record the gradients of the gradients."""
+        given = [tracer.wrap(s).requires_grad_() for s in self.seeds]
+        reached = targets[: len(self.types)]
+        first = autograd.grad(roots, reached, given, create_graph=True, allow_unused=True)
+        live = [(i, g) for i, g in enumerate(first) if g is not None and g.requires_grad]
+        incoming = [Input(TensorType(tuple(g.shape), g.dtype), name=f"second{i}") for i, g in live]
+        found: Sequence[Tensor | None] = ()
+        if live:
+            found = autograd.grad(
+                [g for _, g in live],
+                [*targets, *given],
+                [tracer.wrap(x) for x in incoming],
+                allow_unused=True,
+            )
+        numbered = [(i, tracer.read(g)) for i, g in enumerate(found) if g is not None]
+        kept = {v: Input(v.type, name=f"kept{i}") for i, v in enumerate(self.kept)}
+        read: dict[Input, Input] = {}
+        own = {x: x for x in (*incoming, *self.seeds)}
+        results = _recomputed([v for _, v in numbered], {**kept, **own}, read)
+        positions = [self.inputs.index(x) for x in read]
+        inputs = (*incoming, *self.seeds, *kept.values(), *read.values())
+        start = len(inputs) - len(read)
+        strides = {start + k: self.strides[i] for k, i in enumerate(positions)}
+        count = len(targets)
+        return Second(
+            [i for i, _ in live],
+            [i for i, _ in numbered if i < count],
+            [i - count for i, _ in numbered if i >= count],
+            positions,
+            Derivative(Graph(inputs, results), strides),
+        )
+
+
+class Tape:
+    """The history of a call's results, cut loose from every tensor, to be differentiated later."""
+
+    def __init__(self, roots: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+        self.dtype = ambient.default_dtype
+        edges = [edge_of(t) for t in targets]
+        self.ends: dict[Node, End] = {edge[0]: End(edge[0]) for edge in edges if edge is not None}
+        self.targets = [self._moved(edge) for edge in edges]
+        self.target_types = [TensorType(tuple(t.shape), t.dtype) for t in targets]
+        self.roots = [self._moved(edge_of(r)) for r in roots]
+        self.root_types = [TensorType(tuple(r.shape), r.dtype) for r in roots]
+        stack, seen = [edge[0] for edge in self.roots if edge is not None], set(self.ends.values())
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            node.edges = tuple(map(self._moved, node.edges))
+            stack += [edge[0] for edge in node.edges if edge is not None]
+            for entry in (node.saved or ()) if isinstance(node, OpNode) else ():
+                if type(entry) is Saved and entry.storage is not None:
+                    entry.check(node)
+                    edge = self._moved(edge_of(entry.tensor))
+                    entry.freeze(edge)
+                    stack += [] if edge is None else [edge[0]]
+                if type(entry) is Saved:
+                    entry.tensor = _NO_TENSOR
+
+    def _moved(self, edge: Edge | None) -> Edge | None:
+        return edge if edge is None else (self.ends.get(edge[0], edge[0]), edge[1])
+
+    @contextlib.contextmanager
+    def played(self) -> Iterator[tuple[list[Tensor], list[Tensor], Tracer]]:
+        """Roots and targets for a recording of their gradients, and its tracer, which is the active one."""
+        tracer = Tracer()
+        dtype, ambient.tracer, ambient.default_dtype = ambient.default_dtype, tracer, self.dtype
+        try:
+            yield (
+                [_stand_in(tracer, *pair) for pair in zip(self.roots, self.root_types, strict=True)],
+                [_stand_in(tracer, *pair) for pair in zip(self.targets, self.target_types, strict=True)],
+                tracer,
+            )
+        finally:
+            ambient.tracer, ambient.default_dtype = None, dtype
+
+
+class End(Node):
+    """Stands for the history of a tensor from outside."""
+
+    __slots__ = ("output_count",)
+
+    def __init__(self, replaced: Node) -> None:
+        super().__init__(())
+        self.output_count = replaced.output_count
+        # The engine visits nodes in this order, and this one after all that lead to it.
+        self.sequence = replaced.sequence
+
+
+# What a saved value came from, when that is gone: not an output.
+_NO_TENSOR = object()
+# What a recording of gradients raises that have none.
+_REASONS = (CompilerError, RuntimeError, NotImplementedError, TypeError, ValueError)
+
+
+def _stand_in(tracer: Tracer, edge: Edge | None, kind: TensorType) -> Tensor:
+    t = tracer.wrap(Input(kind, name="history"))
+    if edge is not None:
+        t._node, t._output = edge
+    t._traced = kind
+    return t
 
 
 def record_backward(roots: Sequence[Tensor], sources: Sequence[Source], tracer: Tracer) -> Backward | None:
     """Record the gradients of `roots` with respect to every source that requires one; None when none does."""
-    numbers = [i for i, s in enumerate(sources) if s.owner.requires_grad]
-    if not numbers:
-        return None
-    seeds = [Input(TensorType(tuple(r.shape), r.dtype), name=f"gradient{i}") for i, r in enumerate(roots)]
-    owners = [sources[i].owner for i in numbers]
-    with _cut_off(owners):
-        found = autograd.grad(
-            roots, owners, [tracer.wrap(s) for s in seeds], retain_graph=True, allow_unused=True
-        )
-        reached = [(i, g) for i, g in zip(numbers, found, strict=True) if g is not None]
-        outputs = tuple(tracer.read(g) for _, g in reached)
-        # Memory that the call writes to is another's when the backward runs.
-        lasting = {s.input: i for i, s in enumerate(sources) if s.input is not None and not s.writes}
-        kept, inputs, graph = _split(seeds, outputs, lasting)
-        backward = Backward(
-            [i for i, _ in reached],
-            len(reached),
-            kept,
-            len(kept),
-            inputs,
-            Derivative(graph, len(seeds) + len(kept), [sources[i] for i in inputs]),
-            types=[(tuple(g.shape), g.dtype.numpy) for _, g in reached],
-        )
-        try:
-            _record_second(backward, roots, sources, numbers, seeds, lasting, tracer)
-        except (CompilerError, RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-            backward.second = f"{type(error).__name__}: {error}"
-    return backward
+    return Backward(roots, sources, tracer) if any(s.owner.requires_grad for s in sources) else None
 
 
 def runs_user_code(roots: Sequence[Tensor], sources: Sequence[Source]) -> bool:
@@ -153,8 +278,8 @@ def _cut_off(owners: Sequence[Tensor]) -> Iterator[None]:
     try:
         yield
     finally:
-        for node, (node.edges, node.hooks, node.retained) in zip(nodes, before, strict=True):
-            pass
+        for node, (edges_before, hooks_before, retained) in zip(nodes, before, strict=True):
+            node.edges, node.hooks, node.retained = edges_before, hooks_before, retained
         for t, table in zip(owners, hooks, strict=True):
             t._hooks = table
 
@@ -190,54 +315,10 @@ def _split(
     return list(kept), [numbers[x] for x in read if isinstance(x, Input)], Graph(inputs, results)
 
 
-def _record_second(
-    backward: Backward,
-    roots: Sequence[Tensor],
-    sources: Sequence[Source],
-    numbers: Sequence[int],
-    seeds: Sequence[Input],
-    lasting: Mapping[Input, int],
-    tracer: Tracer,
-) -> None:
-    """Record the gradients of the gradients; what they need of the forward is added to what is kept."""
-    given = [tracer.wrap(s).requires_grad_() for s in seeds]
-    owners = [sources[i].owner for i in backward.targets]
-    first = autograd.grad(roots, owners, given, create_graph=True, allow_unused=True)
-    live = [(i, g) for i, g in enumerate(first) if g is not None and g.requires_grad]
-    incoming = [Input(TensorType(tuple(g.shape), g.dtype), name=f"second{i}") for i, g in live]
-    wanted = [sources[i].owner for i in numbers]
-    found: Sequence[Tensor | None] = [None] * (len(wanted) + len(given))
-    if live:
-        found = autograd.grad(
-            [g for _, g in live], [*wanted, *given], [tracer.wrap(x) for x in incoming], allow_unused=True
-        )
-    reached = [(i, g) for i, g in zip(numbers, found, strict=False) if g is not None]
-    through = [(k, g) for k, g in enumerate(found[len(numbers) :]) if g is not None]
-    outputs = tuple(tracer.read(g) for _, g in (*reached, *through))
-    kept = {v: Input(v.type, name=f"kept{i}") for i, v in enumerate(backward.kept)}
-    own = {x: x for x in (*incoming, *seeds)}
-    more, read, results = _recomputed(outputs, {**kept, **own}, lasting)
-    known = set(backward.targets)
-    backward.targets += [i for i, _ in reached if i not in known]
-    backward.kept += list(more)
-    inputs = [lasting[x] for x in read]
-    graph = Graph((*incoming, *seeds, *kept.values(), *more.values(), *read.values()), results)
-    count = len(graph.inputs) - len(inputs)
-    backward.second = Second(
-        [i for i, _ in live],
-        [backward.targets.index(i) for i, _ in reached],
-        [k for k, _ in through],
-        inputs,
-        Derivative(graph, count, [sources[i] for i in inputs]),
-    )
-
-
 def _recomputed(
-    outputs: Sequence[Value], given: Mapping[Value, Value], lasting: Mapping[Input, int]
-) -> tuple[dict[Input, Input], dict[Input, Input], tuple[Value, ...]]:
-    """Outputs computed from `given` values and program inputs: (inputs to be kept, inputs that last, new
-    outputs).
-    """
+    outputs: Sequence[Value], given: Mapping[Value, Value], read: dict[Input, Input]
+) -> tuple[Value, ...]:
+    """Outputs computed from `given` values and program inputs, which are noted in `read`."""
     reached: set[Value] = set()
     stack = list(outputs)
     while stack:
@@ -246,15 +327,12 @@ def _recomputed(
             reached.add(value)
             if isinstance(value, Apply):
                 stack += value.inputs
-    more: dict[Input, Input] = {}
-    read: dict[Input, Input] = {}
     new: dict[Value, Value] = dict(given)
     for value in sorted(reached, key=lambda v: v.serial):
         if isinstance(value, Input):
-            table = read if value in lasting else more
-            new[value] = table[value] = Input(value.type, name=f"again{len(table)}")
+            new[value] = read[value] = Input(value.type, name=f"again{len(read)}")
         elif isinstance(value, Apply):
             new[value] = value.with_inputs(tuple(new[x] for x in value.inputs))
         else:
             new[value] = value
-    return more, read, tuple(new[v] for v in outputs)
+    return tuple(new[v] for v in outputs)

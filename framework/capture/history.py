@@ -34,7 +34,7 @@ class CompiledBackward(Node):
     `results` are the kept values that are results too, which the caller may write to.
     """
 
-    __slots__ = ("backward", "kept", "more", "output_count", "results", "saved", "shapes")
+    __slots__ = ("arrays", "backward", "kept", "output_count", "results", "shapes", "storages", "versions")
 
     def __init__(
         self,
@@ -47,9 +47,11 @@ class CompiledBackward(Node):
         super().__init__(tuple(edge_of(inputs[i]) for i in backward.targets))
         self.backward = backward
         self.kept: list[Array] | None = kept
-        self.saved = [_saved(inputs[i]) for i in backward.sources]
-        second = backward.second
-        self.more = [] if isinstance(second, str) else [_saved(inputs[i]) for i in second.sources]
+        # Lists, for a Saved each takes three times as long to make.
+        tensors = [inputs[i] for i in backward.sources]
+        self.arrays = [t._data for t in tensors]
+        self.storages = [t._storage for t in tensors]
+        self.versions = [storage.version for storage in self.storages]
         self.results = results
         self.shapes = roots
         self.output_count = len(roots)
@@ -58,21 +60,30 @@ class CompiledBackward(Node):
         kept, backward = self.kept, self.backward
         if kept is None:
             raise_freed()
-        _check(self, (*self.saved, *self.results))
+        if ambient.tracer is not None:
+            raise TraceError(
+                "a result of an earlier compiled call is differentiated inside @compile: return the loss and "
+                "differentiate it outside"
+            )
+        _check(self, self.read(range(backward.direct)), self.results)
         seeds = _arrays(grads, self.shapes)
         found: list[Any] = backward.program.run(
-            [*seeds, *kept[: backward.read], *(e.data for e in self.saved)]
+            [*seeds, *kept[: backward.read], *self.arrays[: backward.direct]]
         )
         if any(isinstance(g, Tensor) for g in grads):
             found = self._with_history(found, grads, seeds, kept)
         return [*found, *[None] * (len(self.edges) - len(found))]
+
+    def read(self, positions: Sequence[int]) -> list[Saved]:
+        """What the call read of its inputs at these positions among those it keeps, as it was then."""
+        return [Saved(self.arrays[i], self.storages[i], self.versions[i], None) for i in positions]
 
     def _with_history(
         self, found: list[Array], grads: list[Any], seeds: list[Array], kept: list[Array]
     ) -> list[Any]:
         """The gradients as tensors that can be differentiated."""
         tensors = [wrap(g) for g in found]
-        second = self.backward.second
+        second = self.backward.second()
         if isinstance(second, str):
             refused = NotDifferentiable(self.edges, second)
             refused.output_count = len(tensors)
@@ -86,13 +97,13 @@ class CompiledBackward(Node):
 
     def release(self) -> None:
         self.kept = None
-        self.saved, self.more, self.results = [], [], []
+        self.arrays, self.storages, self.results = [], [], []
 
 
 class SecondBackward(Node):
     """The gradient of the gradients of one call."""
 
-    __slots__ = ("kept", "output_count", "saved", "second", "seeds", "shapes")
+    __slots__ = ("kept", "output_count", "results", "saved", "second", "seeds", "shapes")
 
     def __init__(
         self, first: CompiledBackward, second: Second, grads: list[Any], seeds: list[Array], kept: list[Array]
@@ -107,8 +118,9 @@ class SecondBackward(Node):
         self.second = second
         self.kept: list[Array] | None = kept
         self.seeds = seeds
-        given = [_saved(g) for g in grads if isinstance(g, Tensor)]
-        self.saved = [*first.more, *first.results, *given]
+        given = [Saved(g._data, g._storage, g._version, g) for g in grads if isinstance(g, Tensor)]
+        self.saved = first.read(second.sources)
+        self.results = [*first.results, *given]
         self.shapes = [first.backward.types[i] for i in second.live]
         self.output_count = len(second.live)
 
@@ -120,13 +132,15 @@ class SecondBackward(Node):
                 "the third derivative of a compiled function is not available: call the function uncompiled, "
                 "or compute the derivatives inside @compile"
             )
-        _check(self, self.saved)
-        sources = [e.data for e in self.saved[: len(self.second.sources)]]
+        if ambient.tracer is not None:
+            raise TraceError("the gradient of an earlier compiled call is differentiated inside @compile")
+        _check(self, self.saved, self.results)
+        sources = [e.data for e in self.saved]
         return self.second.program.run([*_arrays(grads, self.shapes), *self.seeds, *self.kept, *sources])
 
     def release(self) -> None:
         self.kept = None
-        self.saved, self.seeds = [], []
+        self.saved, self.results, self.seeds = [], [], []
 
 
 class NotDifferentiable(Node):
@@ -145,18 +159,10 @@ class NotDifferentiable(Node):
         )
 
 
-def _saved(t: Tensor) -> Saved:
-    return Saved(t._data, t._storage, t._storage.version, t)
-
-
-def _check(node: Node, entries: Sequence[Saved]) -> None:
-    if ambient.tracer is not None:
-        raise TraceError(
-            "a result of an earlier compiled call is differentiated inside @compile: return the loss and "
-            "differentiate it outside"
-        )
-    for entry in entries:
-        entry.check(node)
+def _check(node: Node, *lists: Sequence[Saved]) -> None:
+    for entries in lists:
+        for entry in entries:
+            entry.check(node)
 
 
 def _arrays(grads: list[Any], kinds: Sequence[tuple[Any, Any]]) -> list[Array]:

@@ -35,7 +35,7 @@ from framework.capture.tracer import Chain, Source, Tracer, checks_of, hooks_of
 from framework.capture.tree import map_leaves
 from framework.graph import Node, OpNode, Saved
 from framework.nn.module import Module
-from framework.state import ambient, set_grad_enabled, structure
+from framework.state import set_grad_enabled, structure
 from framework.storage import Clock, Storage
 from framework.tensor import DETACHED, Tensor, apply_op, edge_of, geometry
 from kernels.dtypes import DType
@@ -170,9 +170,7 @@ class Variant:
         position = {id(x): i for i, x in enumerate(leaves) if isinstance(x, Tensor)}
         read = tracer.gradients_read.values()
         # The existing gradients of arguments that the call reads follow the arguments.
-        given = [
-            (position[id(leaf)], g) for leaf, g in read if g is not None and id(leaf) in position
-        ]
+        given = [(position[id(leaf)], g) for leaf, g in read if g is not None and id(leaf) in position]
         distinct = {id(g) for _, g in given}
         if len(distinct) < len(given) or not distinct.isdisjoint(position):
             raise TraceError("the gradient of an argument is read, and is another's or an argument too")

@@ -248,7 +248,11 @@ def test_a_gradient_that_depends_on_a_probability() -> None:
 
 
 def test_dropout_after_a_softmax() -> None:
-    agree(lambda f, x: f(x).square().sum().backward(), lambda x: F.dropout(x.softmax(-1), 0.4), fw.rand(5, 7, requires_grad=True))
+    agree(
+        lambda f, x: f(x).square().sum().backward(),
+        lambda x: F.dropout(x.softmax(-1), 0.4),
+        fw.rand(5, 7, requires_grad=True),
+    )
 
 
 # An argument that has a gradient already, and views of what requires one

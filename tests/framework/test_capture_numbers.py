@@ -35,9 +35,7 @@ def bits(x: Any) -> Any:
     return [bits(item) for item in x] if isinstance(x, list | tuple) else repr(x)
 
 
-def agree(
-    function: Callable[..., Any], *values: Any, variants: int | None = BOTH, rtol: float = 0
-) -> Twins:
+def agree(function: Callable[..., Any], *values: Any, variants: int | None = BOTH, rtol: float = 0) -> Twins:
     """For each value of the number, twice, results are those of eager runs, to the last bit where no `rtol`
     is given.
     """

@@ -372,5 +372,7 @@ def test_what_is_costly_and_first_needed_after_a_reduction(function: Any, shape:
 
 
 def test_any_number_but_zero_fills_a_bool_tensor_with_true() -> None:
-    twins = check(lambda: (fw.full((2,), 0.5, dtype=fw.bool), fw.full((2,), 0.0, dtype=fw.bool)), (), variants=1)
+    twins = check(
+        lambda: (fw.full((2,), 0.5, dtype=fw.bool), fw.full((2,), 0.0, dtype=fw.bool)), (), variants=1
+    )
     assert twins.compiled()[0].tolist() == [True, True]
