@@ -177,7 +177,8 @@ class Tape:
         self.target_types = [TensorType(tuple(t.shape), t.dtype) for t in targets]
         self.roots = [self._moved(edge_of(r)) for r in roots]
         self.root_types = [TensorType(tuple(r.shape), r.dtype) for r in roots]
-        stack, seen = [edge[0] for edge in self.roots if edge is not None], set(self.ends.values())
+        stack = [edge[0] for edge in self.roots if edge is not None]
+        seen: set[Node] = {*self.ends.values()}
         while stack:
             node = stack.pop()
             if node in seen:

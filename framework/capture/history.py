@@ -49,7 +49,7 @@ class CompiledBackward(Node):
         self.kept: list[Array] | None = kept
         # Lists, for a Saved each takes three times as long to make.
         tensors = [inputs[i] for i in backward.sources]
-        self.arrays = [t._data for t in tensors]
+        self.arrays: list[Any] = [t._data for t in tensors]
         self.storages = [t._storage for t in tensors]
         self.versions = [storage.version for storage in self.storages]
         self.results = results

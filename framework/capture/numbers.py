@@ -144,7 +144,7 @@ class Numbers:
     # Replaying
 
     def hold(self, leaves: Sequence[Any]) -> bool:
-        """Whether the program stands for these numbers. Where Python would raise it does: `load` then fails."""
+        """Whether the program stands for the numbers: where Python raises it does, and `load` fails."""
         for position, value in self.fixed:
             if not _is(leaves[position], value):
                 return False
@@ -206,7 +206,7 @@ class RuntimeNumber(RuntimeOperand):
         self._numbers, self._slot, self._value = numbers, slot, value
 
     @property
-    def __class__(self) -> type:
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
         return float
 
     def typed(self, dtype: DType) -> Any:

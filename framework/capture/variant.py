@@ -22,7 +22,6 @@ from numpy.lib.array_utils import byte_bounds
 from compiler.errors import TraceError
 from compiler.ir import Graph, Input, Value
 from compiler.ops.movement import reshape
-from compiler.ops.op import Movement
 from compiler.ops.reduction import any as any_
 from compiler.plan import Request
 from compiler.program import Executable
@@ -31,13 +30,14 @@ from framework.capture.guards import Guard
 from framework.capture.history import CompiledBackward, FreedNode
 from framework.capture.numbers import Numbers, RuntimeNumber
 from framework.capture.observe import SIMPLE
-from framework.capture.tracer import Chain, Source, Tracer, checks_of, hooks_of
+from framework.capture.results import Computed, Given, Result, follow, given
+from framework.capture.tracer import Source, Tracer, checks_of, hooks_of
 from framework.capture.tree import map_leaves
 from framework.graph import Node, OpNode, Saved
 from framework.nn.module import Module
-from framework.state import set_grad_enabled, structure
+from framework.state import structure
 from framework.storage import Clock, Storage
-from framework.tensor import DETACHED, Tensor, apply_op, edge_of, geometry
+from framework.tensor import Tensor, geometry
 from kernels.dtypes import DType
 from kernels.memory import is_own
 
@@ -48,41 +48,6 @@ Array = np.ndarray[Any, Any]
 BAD_INPUT = object()
 # What may be returned as it was when the call was recorded.
 CONSTANT = (*SIMPLE, DType, np.generic, type, types.FunctionType, Module)
-
-
-class Result:
-    """How to make one returned tensor: from output `number`, then the movements of `chain`; an `alias` is
-    another tensor of the same memory.
-
-    `freed` is the name of a history that the call has used up; `root` the position among the results that can
-    still be differentiated. Not a dataclass: those are containers to a tree of results.
-    """
-
-    def __init__(
-        self, number: int, chain: Chain, alias: bool, requires_grad: bool, freed: str, root: int
-    ) -> None:
-        self.number, self.chain, self.alias = number, chain, alias
-        self.requires_grad, self.freed, self.root = requires_grad, freed, root
-
-
-class Given:
-    """A returned tensor that is, or views, memory that existed: argument `position`, or `tensor` itself.
-
-    `tracked`: the view has the history of its movements; `detached`: it is none of the tensor's history, and
-    a leaf of its own if `requires_grad`.
-    """
-
-    def __init__(
-        self,
-        position: int,
-        tensor: Tensor | None,
-        chain: Chain,
-        tracked: bool,
-        detached: bool,
-        requires_grad: bool,
-    ) -> None:
-        self.position, self.tensor, self.chain, self.tracked = position, tensor, chain, tracked
-        self.detached, self.requires_grad = detached, requires_grad
 
 
 @dataclass
@@ -142,13 +107,6 @@ def fill(tensor: Tensor, array: Array) -> Tensor:
     tensor._data = array
     tensor._storage = Storage()
     return tensor
-
-
-class Computed:
-    """A returned float that a replay computes: the value in `slot` of the call's numbers."""
-
-    def __init__(self, slot: int) -> None:
-        self.slot = slot
 
 
 class Variant:
@@ -267,7 +225,7 @@ class Variant:
             return x
         source, chain = tracer.locate(x)
         if source.input is not None:
-            return _given(x, source, chain, position.get(id(source.owner), -1))
+            return given(x, source, chain, position.get(id(source.owner), -1))
         if x._retains_grad:
             raise TraceError("retain_grad() is called inside @compile on a result: call it outside")
         freed, root = "", -1
@@ -495,7 +453,7 @@ class Variant:
     ) -> Any:
         if type(x) is Given:
             t = leaves[x.position] if x.tensor is None else x.tensor
-            t = _follow(t.detach() if x.detached else t, x.chain, x.tracked)
+            t = follow(t.detach() if x.detached else t, x.chain, x.tracked)
             if x.requires_grad:
                 t._requires_grad = True
             return t
@@ -505,7 +463,7 @@ class Variant:
         if type(x) is not Result:
             return x
         base = self._made(x.number, outputs, made)
-        t = _follow(base.detach(), x.chain) if x.alias else base
+        t = follow(base.detach(), x.chain) if x.alias else base
         if x.freed:
             t._node = FreedNode((), x.freed)
         elif x.root >= 0 and history is not None:
@@ -534,48 +492,11 @@ def _words(kind: tuple[Any, ...]) -> str:
     return f"{dtype}{list(shape)}{', requiring grad' if requires_grad else ''}"
 
 
-def _follow(t: Tensor, chain: Chain, tracked: bool = False) -> Tensor:
-    if chain:
-        with set_grad_enabled(tracked):
-            for op, attrs in chain:
-                t = apply_op(op, (t,), attrs)
-    return t
-
-
 def _flag(failed: Value) -> Value:
     """A check's verdict as one bool without axes."""
     if failed.ndim == 0:
         return failed
     return reshape.trace(any_.trace(failed, axes=tuple(range(failed.ndim))), shape=())
-
-
-def _given(x: Tensor, source: Source, chain: Chain, where: int) -> Given:
-    """How to make a returned tensor of memory that existed."""
-    owner, detached, tracked = source.owner, False, bool(chain) and x.grad_fn is not None
-    t = x
-    while t is not owner:
-        detached = detached or t._view_kind == DETACHED
-        assert t._base is not None, "the memory is the owner's"
-        t = t._base
-    plain = not tracked or (not source.writes and not detached and _is_plain_view(x, owner))
-    if not plain or (x is not owner and x._storage is not owner._storage):
-        raise TraceError(
-            "a view of a tensor that requires grad is returned after a write, with a hook, or as `.data`: "
-            "return it outside @compile"
-        )
-    leaf = x is not owner and x._requires_grad and not tracked
-    return Given(where, None if where >= 0 else owner, chain, tracked, detached, leaf)
-
-
-def _is_plain_view(x: Tensor, owner: Tensor) -> bool:
-    """Whether nothing but movements leads from `owner` to `x`."""
-    end, edge = edge_of(owner), edge_of(x)
-    while edge is not None and edge != end:
-        node = edge[0]
-        if not isinstance(node, OpNode) or not isinstance(node.op, Movement) or node.hooks or node.retained:
-            return False
-        edge = node.edges[0]
-    return edge is not None
 
 
 def _is_freed(node: Node) -> bool:
