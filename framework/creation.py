@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from compiler.ops.arithmetic import mul as product
 from compiler.ops.compare import where as select_where
 from compiler.ops.creation import full as full_op
 from compiler.ops.creation import iota
+from compiler.ops.op import RuntimeOperand
 from framework.access import keep_in_step
 from framework.device import require_cpu
 from framework.elementwise import add, le, mul, sub
-from framework.promotion import Number, convert, number_dtype
+from framework.promotion import Number, convert, number_dtype, scalar
 from framework.size import Size, shape_argument
 from framework.state import ambient
 from framework.tensor import Tensor, apply_op, wrap
@@ -39,6 +41,8 @@ def tensor(
     if isinstance(data, Tensor):
         made = contiguous_copy(data.detach())
         made = made if dtype is None else convert(made, dtype)
+    elif isinstance(data, RuntimeOperand):
+        made = scalar(data, dtype)
     else:
         made = wrap(_array_of(data, dtype, copy=True))
     return _finished(made, requires_grad)
@@ -50,6 +54,8 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
     require_cpu(device)
     if isinstance(data, Tensor):
         return data if dtype is None else convert(data, dtype)
+    if isinstance(data, RuntimeOperand):
+        return scalar(data, dtype)
     return keep_in_step(wrap(_array_of(data, dtype, copy=False)))
 
 
@@ -146,6 +152,11 @@ def _filled(shape: tuple[int, ...], value: Number, dtype: DType, device: Any, re
     require_cpu(device)
     if any(n < 0 for n in shape):
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    if isinstance(value, RuntimeOperand):
+        # One times the number is the number, whatever its sign or kind.
+        one = apply_op(full_op, (), {"shape": shape, "value": 1.0, "dtype": dtype})
+        return _finished(apply_op(product, (one, value), {}), requires_grad)
+    value = bool(value) if dtype is dtypes.bool_ else value
     made = apply_op(full_op, (), {"shape": shape, "value": value, "dtype": dtype})
     return _finished(made, requires_grad)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from compiler.ops.compare import cast
+from compiler.ops.op import RuntimeOperand
 from framework.state import ambient
 from framework.tensor import Tensor, apply_op, wrap
 from kernels import dtypes
@@ -136,8 +137,10 @@ def promoted_to_float(*operands: Any) -> tuple[Any, ...]:
     return tuple(convert(x, ambient.default_dtype) if isinstance(x, Tensor) else x for x in operands)
 
 
-def scalar(number: Number, dtype: DType | None = None) -> Tensor:
+def scalar(number: Number | RuntimeOperand, dtype: DType | None = None) -> Tensor:
     """A 0-d tensor of a Python number."""
+    if isinstance(number, RuntimeOperand):
+        return wrap(number.typed(dtype or ambient.default_dtype))
     return wrap(np.asarray(number).astype((dtype or number_dtype(number)).numpy))
 
 

@@ -27,6 +27,25 @@ NUMPY = NumpyScalars()
 POOLED = PooledScalars()
 NUMBERS = (int, float)  # Python's, bool included; they take the dtype of the other operand.
 
+
+class RuntimeOperand:
+    """A number that is known only when a program runs. Acts as a Python number where ops meet it.
+
+    `typed(dtype)` is its IR value, or an array; `plain()` the Python number, which the program then depends
+    on.
+    """
+
+    __slots__ = ()
+
+    def typed(self, dtype: DType) -> Any:
+        """The number as an operand of `dtype`."""
+        raise NotImplementedError(f"{type(self).__name__} defines no typed value")
+
+    def plain(self) -> Any:
+        """The number as it is now."""
+        raise NotImplementedError(f"{type(self).__name__} defines no plain value")
+
+
 # (gradient of the output, output, *inputs, **attrs) -> gradient of one input, before it is summed to that
 # input's shape.
 GradientRule = Callable[..., Any]
@@ -195,6 +214,7 @@ class Op:
         """Append this op to a graph. Arrays become constants, Python numbers literals of the other operands'
         dtype."""
         where = location.user_line()
+        attrs = {name: _known(x) for name, x in attrs.items()}
         values = tuple(x if isinstance(x, Value) else constant(x, where) for x in self.typed(inputs))
         return Apply(
             self.infer(*(v.type for v in values), **attrs), op=self, inputs=values, attrs=attrs, where=where
@@ -230,8 +250,17 @@ def element_type(dtype: DType | np.dtype[Any]) -> DType:
     return dtype if isinstance(dtype, DType) else dtypes.of_numpy(dtype)
 
 
-def typed_number(x: bool | float, dtype: DType) -> np.ndarray[Any, Any]:
+def _known(x: Any) -> Any:
+    """An attribute without runtime numbers: attributes are part of the code."""
+    if isinstance(x, tuple):
+        return tuple([_known(item) for item in x]) if any(isinstance(i, RuntimeOperand) for i in x) else x
+    return x.plain() if isinstance(x, RuntimeOperand) else x
+
+
+def typed_number(x: bool | float, dtype: DType) -> Any:
     """A Python number as a read-only 0-d array; integers wrap at the width as PyTorch's do."""
+    if isinstance(x, RuntimeOperand):
+        return x.typed(dtype)
     return _number(x, dtype, math.copysign(1.0, x) if x == 0 else 1.0)
 
 

@@ -1,19 +1,21 @@
-"""The compiled backward of a compiled forward: a second program, built when it is first needed.
+"""The compiled backward of a compiled forward, and the backward of that: programs built when first needed.
 
 Recording the gradient rules splits their graph in two: what depends on the incoming gradients is the backward
-program; the forward values it reads are kept by the forward program. Knows graphs and nodes of the gradient
-tape.
+program; the forward values it reads are kept by the forward program. The second derivative computes again
+what it needs beyond these. Knows graphs, and the gradient tape of a recording.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from compiler.errors import TraceError
+from compiler.errors import CompilerError, TraceError
 from compiler.ir import Apply, Const, Graph, Input, Value
 from compiler.ops.op import Movement
 from compiler.plan import Request
@@ -21,51 +23,270 @@ from compiler.program import Executable
 from compiler.types import TensorType
 from framework import autograd
 from framework.capture.tracer import Source, Tracer
-from framework.deferred import known
-from framework.graph import Node, Saved, raise_freed
-from framework.tensor import Tensor, edge_of
+from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved
+from framework.inplace import Overwrite, WriteThroughView
+from framework.state import ambient
+from framework.tensor import Tensor, edge_of, geometry
 
 Array = np.ndarray[Any, Any]
+# Nodes whose gradients are rules of ops.
+_OWN_NODES = (OpNode, Overwrite, WriteThroughView)
+
+
+class Derivative:
+    """A program of gradients. Its inputs are incoming gradients, then kept values, then program inputs of the
+    call.
+    """
+
+    def __init__(self, graph: Graph, strides: Mapping[int, tuple[int, ...]]) -> None:
+        self.graph, self.strides = graph, strides
+        self.lock = threading.Lock()
+        self.executable: Executable | None = None
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """The gradients for one array per input."""
+        with self.lock:
+            if self.executable is None:
+                self.executable = Executable(Request(self.graph, strides=self.strides))
+            return self.executable(*arrays)
 
 
 @dataclass(eq=False)
+class Second:
+    """How to differentiate the gradients: of those numbered `live` among them, with respect to the `targets`
+    (positions among the first derivative's) and the incoming gradients numbered `seeds`.
+
+    The program's inputs are a gradient for each of `live`, the first derivative's incoming gradients, all
+    kept values, and the sources at positions `sources` among those that a call keeps.
+    """
+
+    live: list[int]
+    targets: list[int]
+    seeds: list[int]
+    sources: list[int]
+    program: Derivative
+
+
 class Backward:
     """What one variant needs to differentiate its results.
 
-    `targets` are the sources (by number) that get gradients; `kept` the forward values the backward reads,
-    `sources` the numbers of program inputs it reads; the program's inputs are gradients, kept values, inputs,
-    in this order.
+    `targets` are the sources (by number) that get gradients, the first ones from the results, of `types`;
+    `kept` the forward values that are kept, of which the program reads the first `read`; `sources` the
+    numbers of the program inputs that are needed, of which it reads the first `direct`.
     """
 
-    targets: list[int]
-    kept: list[Value]
-    sources: list[int]
-    graph: Graph
-    _program: list[Executable] = field(default_factory=list)
+    def __init__(self, roots: Sequence[Tensor], sources: Sequence[Source], tracer: Tracer) -> None:
+        numbers = [i for i, s in enumerate(sources) if s.owner.requires_grad]
+        owners = [sources[i].owner for i in numbers]
+        self.seeds = [
+            Input(TensorType(tuple(r.shape), r.dtype), name=f"gradient{i}") for i, r in enumerate(roots)
+        ]
+        with _cut_off(owners):
+            found = autograd.grad(
+                roots, owners, [tracer.wrap(s) for s in self.seeds], retain_graph=True, allow_unused=True
+            )
+        reached = [(i, g) for i, g in zip(numbers, found, strict=True) if g is not None]
+        self.types = [(tuple(g.shape), g.dtype.numpy) for _, g in reached]
+        outputs = tuple(tracer.read(g) for _, g in reached)
+        # Memory that the call writes to is another's when the backward runs.
+        lasting = {s.input: i for i, s in enumerate(sources) if s.input is not None and not s.writes}
+        self.kept, self.sources, graph = _split(self.seeds, outputs, lasting)
+        self.read, self.direct = len(self.kept), len(self.sources)
+        # What the second derivative may need beyond that.
+        behind = Graph((), (*outputs, *(tracer.read(r) for r in roots))).nodes
+        inputs = [x for x in behind if isinstance(x, Input) and x not in self.seeds]
+        known = {*self.sources}
+        self.sources += [lasting[x] for x in inputs if x in lasting and lasting[x] not in known]
+        self.kept += [x for x in inputs if x not in lasting and x not in self.kept]
+        met = {lasting[x] for x in inputs if x in lasting}
+        targets = [i for i, _ in reached]
+        self.targets = targets + [i for i in numbers if i in met and i not in targets]
+        self.strides = [geometry(sources[i].owner)[1] for i in self.sources]
+        self.inputs: list[Input] = [x for i in self.sources if (x := sources[i].input) is not None]
+        self.program = Derivative(
+            graph, dict(enumerate(self.strides[: self.direct], len(self.seeds) + self.read))
+        )
+        self.lock = threading.Lock()
+        self.tape: Tape | None = None
+        self.known: Second | str | None = None
+        targeted = [sources[i].owner for i in self.targets]
+        try:
+            if runs_user_code(roots, sources):
+                with _cut_off(targeted):
+                    self.known = self._record(roots, targeted, tracer)
+            else:
+                self.tape = Tape(roots, targeted)
+        except _REASONS as error:
+            self.known = f"{type(error).__name__}: {error}"
 
-    def program(self) -> Executable:
-        """The backward program; built at the first backward."""
-        if not self._program:
-            self._program.append(Executable(Request(self.graph)))
-        return self._program[0]
+    def second(self) -> Second | str:
+        """The second derivative, recorded when it is first asked for; or why there is none."""
+        with self.lock:
+            if self.known is None:
+                assert self.tape is not None, "the tape waits for this"
+                try:
+                    with self.tape.played() as (roots, targets, tracer):
+                        self.known = self._record(roots, targets, tracer)
+                except _REASONS as error:
+                    self.known = f"{type(error).__name__}: {error}"
+                self.tape = None
+            return self.known
+
+    def _record(self, roots: Sequence[Tensor], targets: Sequence[Tensor], tracer: Tracer) -> Second:
+        """Record the gradients of the gradients."""
+        given = [tracer.wrap(s).requires_grad_() for s in self.seeds]
+        reached = targets[: len(self.types)]
+        first = autograd.grad(roots, reached, given, create_graph=True, allow_unused=True)
+        live = [(i, g) for i, g in enumerate(first) if g is not None and g.requires_grad]
+        incoming = [Input(TensorType(tuple(g.shape), g.dtype), name=f"second{i}") for i, g in live]
+        found: Sequence[Tensor | None] = ()
+        if live:
+            found = autograd.grad(
+                [g for _, g in live],
+                [*targets, *given],
+                [tracer.wrap(x) for x in incoming],
+                allow_unused=True,
+            )
+        numbered = [(i, tracer.read(g)) for i, g in enumerate(found) if g is not None]
+        kept = {v: Input(v.type, name=f"kept{i}") for i, v in enumerate(self.kept)}
+        read: dict[Input, Input] = {}
+        own = {x: x for x in (*incoming, *self.seeds)}
+        results = _recomputed([v for _, v in numbered], {**kept, **own}, read)
+        positions = [self.inputs.index(x) for x in read]
+        inputs = (*incoming, *self.seeds, *kept.values(), *read.values())
+        start = len(inputs) - len(read)
+        strides = {start + k: self.strides[i] for k, i in enumerate(positions)}
+        count = len(targets)
+        return Second(
+            [i for i, _ in live],
+            [i for i, _ in numbered if i < count],
+            [i - count for i, _ in numbered if i >= count],
+            positions,
+            Derivative(Graph(inputs, results), strides),
+        )
+
+
+class Tape:
+    """The history of a call's results, cut loose from every tensor, to be differentiated later."""
+
+    def __init__(self, roots: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+        self.dtype = ambient.default_dtype
+        edges = [edge_of(t) for t in targets]
+        self.ends: dict[Node, End] = {edge[0]: End(edge[0]) for edge in edges if edge is not None}
+        self.targets = [self._moved(edge) for edge in edges]
+        self.target_types = [TensorType(tuple(t.shape), t.dtype) for t in targets]
+        self.roots = [self._moved(edge_of(r)) for r in roots]
+        self.root_types = [TensorType(tuple(r.shape), r.dtype) for r in roots]
+        stack = [edge[0] for edge in self.roots if edge is not None]
+        seen: set[Node] = {*self.ends.values()}
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            node.edges = tuple(map(self._moved, node.edges))
+            stack += [edge[0] for edge in node.edges if edge is not None]
+            for entry in (node.saved or ()) if isinstance(node, OpNode) else ():
+                if type(entry) is Saved and entry.storage is not None:
+                    entry.check(node)
+                    edge = self._moved(edge_of(entry.tensor))
+                    entry.freeze(edge)
+                    stack += [] if edge is None else [edge[0]]
+                if type(entry) is Saved:
+                    entry.tensor = _NO_TENSOR
+
+    def _moved(self, edge: Edge | None) -> Edge | None:
+        return edge if edge is None else (self.ends.get(edge[0], edge[0]), edge[1])
+
+    @contextlib.contextmanager
+    def played(self) -> Iterator[tuple[list[Tensor], list[Tensor], Tracer]]:
+        """Roots and targets for a recording of their gradients, and its tracer, which is the active one."""
+        tracer = Tracer()
+        dtype, ambient.tracer, ambient.default_dtype = ambient.default_dtype, tracer, self.dtype
+        try:
+            yield (
+                [_stand_in(tracer, *pair) for pair in zip(self.roots, self.root_types, strict=True)],
+                [_stand_in(tracer, *pair) for pair in zip(self.targets, self.target_types, strict=True)],
+                tracer,
+            )
+        finally:
+            ambient.tracer, ambient.default_dtype = None, dtype
+
+
+class End(Node):
+    """Stands for the history of a tensor from outside."""
+
+    __slots__ = ("output_count",)
+
+    def __init__(self, replaced: Node) -> None:
+        super().__init__(())
+        self.output_count = replaced.output_count
+        # The engine visits nodes in this order, and this one after all that lead to it.
+        self.sequence = replaced.sequence
+
+
+# What a saved value came from, when that is gone: not an output.
+_NO_TENSOR = object()
+# What a recording of gradients raises that have none.
+_REASONS = (CompilerError, RuntimeError, NotImplementedError, TypeError, ValueError)
+
+
+def _stand_in(tracer: Tracer, edge: Edge | None, kind: TensorType) -> Tensor:
+    t = tracer.wrap(Input(kind, name="history"))
+    if edge is not None:
+        t._node, t._output = edge
+    t._traced = kind
+    return t
 
 
 def record_backward(roots: Sequence[Tensor], sources: Sequence[Source], tracer: Tracer) -> Backward | None:
     """Record the gradients of `roots` with respect to every source that requires one; None when none does."""
-    numbers = [i for i, s in enumerate(sources) if s.owner.requires_grad]
-    if not numbers:
-        return None
-    seeds = [Input(TensorType(tuple(r.shape), r.dtype), name=f"gradient{i}") for i, r in enumerate(roots)]
-    owners = [sources[i].owner for i in numbers]
-    found = autograd.grad(roots, owners, [tracer.wrap(s) for s in seeds], allow_unused=True)
-    reached = [(i, g) for i, g in zip(numbers, found, strict=True) if g is not None]
-    outputs = tuple(tracer.read(g) for _, g in reached)
-    kept, inputs, graph = _split(seeds, outputs, {s.input: i for i, s in enumerate(sources)})
-    return Backward([i for i, _ in reached], kept, inputs, graph)
+    return Backward(roots, sources, tracer) if any(s.owner.requires_grad for s in sources) else None
+
+
+def runs_user_code(roots: Sequence[Tensor], sources: Sequence[Source]) -> bool:
+    """Whether hooks or custom functions take part in the backward of `roots`.
+
+    Raises TraceError for gradients that would arrive at a leaf made inside the call.
+    """
+    found = False
+    ends = {edge[0] for s in sources if (edge := edge_of(s.owner)) is not None}
+    stack = [edge[0] for r in roots if (edge := edge_of(r)) is not None]
+    seen = {*ends}
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, AccumulateGrad):
+            raise TraceError("a leaf that requires grad is made inside @compile: make it outside")
+        found = found or bool(node.hooks) or type(node) not in _OWN_NODES
+        stack += [edge[0] for edge in node.edges if edge is not None]
+    return found
+
+
+@contextlib.contextmanager
+def _cut_off(owners: Sequence[Tensor]) -> Iterator[None]:
+    """End the history at tensors from outside, without their hooks: outside, both act again."""
+    edges = [edge_of(t) for t in owners]
+    nodes: list[Node] = list({edge[0]: None for edge in edges if edge is not None})
+    before = [(node.edges, node.hooks, node.retained) for node in nodes]
+    hooks = [t._hooks for t in owners]
+    for node in nodes:
+        node.edges, node.hooks, node.retained = (), None, None
+    for t in owners:
+        t._hooks = None
+    try:
+        yield
+    finally:
+        for node, (edges_before, hooks_before, retained) in zip(nodes, before, strict=True):
+            node.edges, node.hooks, node.retained = edges_before, hooks_before, retained
+        for t, table in zip(owners, hooks, strict=True):
+            t._hooks = table
 
 
 def _split(
-    seeds: list[Input], outputs: tuple[Value, ...], numbers: dict[Input | None, int]
+    seeds: list[Input], outputs: tuple[Value, ...], numbers: Mapping[Input, int]
 ) -> tuple[list[Value], list[int], Graph]:
     """Cut a gradient graph below the seeds: (forward values it reads, program inputs it reads, the rest as a
     graph).
@@ -83,9 +304,7 @@ def _split(
         if isinstance(x, Apply) and isinstance(x.op, Movement):
             # A view costs nothing: keep what it views.
             return new.setdefault(x, x.with_inputs((operand(x.inputs[0]),)))
-        if isinstance(x, Input) and x not in numbers:
-            raise TraceError("a gradient depends on a runtime scalar: call backward() inside @compile")
-        table = read if isinstance(x, Input) else kept
+        table = read if x in numbers else kept
         return table.setdefault(x, Input(x.type, name=f"kept{len(table)}"))
 
     for node in Graph((*seeds,), outputs).nodes:
@@ -97,41 +316,24 @@ def _split(
     return list(kept), [numbers[x] for x in read if isinstance(x, Input)], Graph(inputs, results)
 
 
-class CompiledBackward(Node):
-    """The gradient of one call of a compiled function: its results' history."""
-
-    __slots__ = ("backward", "kept", "output_count", "saved", "shapes")
-
-    def __init__(
-        self, backward: Backward, kept: list[Array], inputs: Sequence[Tensor], roots: list[tuple[Any, Any]]
-    ) -> None:
-        super().__init__(tuple(edge_of(inputs[i]) for i in backward.targets))
-        self.backward = backward
-        self.kept: list[Array] | None = kept
-        self.saved = [_saved(inputs[i]) for i in backward.sources]
-        self.shapes = roots
-        self.output_count = len(roots)
-
-    def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
-        if self.kept is None:
-            raise_freed()
-        for entry in self.saved:
-            entry.check(self)
-        seeds = [
-            np.zeros(*kind) if g is None else known(g) for g, kind in zip(grads, self.shapes, strict=True)
-        ]
-        if not all(isinstance(g, np.ndarray) for g in seeds):
-            raise RuntimeError(
-                "the backward of a compiled function is itself not differentiable: call the function "
-                "uncompiled for create_graph=True, or compute the second derivative inside @compile"
-            )
-        return self.backward.program()(
-            *map(np.ascontiguousarray, seeds), *self.kept, *(known(e.data) for e in self.saved)
-        )
-
-    def release(self) -> None:
-        self.kept = None
-
-
-def _saved(t: Tensor) -> Saved:
-    return Saved(t._data, t._storage, t._version, t)
+def _recomputed(
+    outputs: Sequence[Value], given: Mapping[Value, Value], read: dict[Input, Input]
+) -> tuple[Value, ...]:
+    """Outputs computed from `given` values and program inputs, which are noted in `read`."""
+    reached: set[Value] = set()
+    stack = list(outputs)
+    while stack:
+        value = stack.pop()
+        if value not in reached and value not in given:
+            reached.add(value)
+            if isinstance(value, Apply):
+                stack += value.inputs
+    new: dict[Value, Value] = dict(given)
+    for value in sorted(reached, key=lambda v: v.serial):
+        if isinstance(value, Input):
+            new[value] = read[value] = Input(value.type, name=f"again{len(read)}")
+        elif isinstance(value, Apply):
+            new[value] = value.with_inputs(tuple(new[x] for x in value.inputs))
+        else:
+            new[value] = value
+    return tuple(new[v] for v in outputs)

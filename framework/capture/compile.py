@@ -23,7 +23,9 @@ from compiler.program import KernelView
 from compiler.where import user_line_of
 from framework.capture.driver import Book, Driver
 from framework.capture.explain import Explanation
-from framework.capture.guards import name_guards, structure_guard
+from framework.capture.guards import Guard, name_guards, structure_guard
+from framework.capture.lifting import Lifting, Substitution, require_blind
+from framework.capture.numbers import Numbers, RefusedError
 from framework.capture.observe import SIMPLE, EffectError, Observer
 from framework.capture.tracer import Tracer
 from framework.capture.tree import flatten
@@ -69,6 +71,7 @@ class Entry:
     variants: list[Variant] = field(default_factory=list)
     driven: str = ""
     errors: int = 0
+    lifting: Lifting = field(default_factory=Lifting)
 
 
 class CompiledFunction(Generic[P, R]):
@@ -135,12 +138,12 @@ class CompiledFunction(Generic[P, R]):
             known = next((v for v in entry.variants if v.holds(leaves)), None)
             if known is not None:
                 return self._replay(known, args, kwargs, leaves)
-            why = self._why_again(entry)
+            why = self._why_again(entry, leaves)
             if len(self.variants) >= MOST_VARIANTS:
                 entry.driven = f"{MOST_VARIANTS} variants exist already; the older ones keep serving"
                 self._warn(why)
                 return self._drive(args, kwargs)
-            variant, reason, raised = self._capture(args, kwargs, leaves)
+            variant, reason, raised = self._capture_lifted(entry, args, kwargs, leaves)
             self.history.append(Record(reason or why, time.perf_counter() - begin, variant))
             if variant is None:
                 if self.strict and not raised:
@@ -199,14 +202,30 @@ class CompiledFunction(Generic[P, R]):
                 stacklevel=4,
             )
 
-    def _why_again(self, entry: Entry) -> str:
+    def _why_again(self, entry: Entry, leaves: list[Any]) -> str:
         if not entry.variants:
             return "first call with these arguments"
         last = entry.variants[-1]
-        return last.recheck() or last.first_change() or "another thread changed what is guarded"
+        numbers = None if last.lifted is None else last.lifted.change(leaves)
+        return numbers or last.recheck() or last.first_change() or "another thread changed what is guarded"
+
+    def _capture_lifted(
+        self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
+    ) -> tuple[Variant | None, str, bool]:
+        """As `_capture`, with the numbers lifted that vary, unless only floats themselves will do."""
+        lifted = Substitution(entry.lifting.choose(leaves)).liftable((args, kwargs))
+        found = self._capture(args, kwargs, leaves, lifted)
+        if found[0] is None and lifted:
+            found = self._capture(args, kwargs, leaves)
+            entry.lifting.refused = found[0] is not None
+        return found
 
     def _capture(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        leaves: list[Any],
+        lifted: frozenset[int] = frozenset(),
     ) -> tuple[Variant | None, str, bool]:
         """The program of one call, or None, the reason it must run eagerly, and whether that was an error.
 
@@ -222,18 +241,30 @@ class CompiledFunction(Generic[P, R]):
             if isinstance(x, Tensor):
                 tracer.adopt(x)
         function = self.function.__call__ if isinstance(self.function, Module) else self.function
+        numbers = Numbers(tracer, leaves, lifted) if any(type(x) is float for x in leaves) else None
+        if numbers is not None and lifted:
+            args, kwargs = Substitution(lifted).replaced((args, kwargs), numbers)
         ambient.tracer = tracer
         try:
             result = observer.run(function, args, kwargs)
+            if numbers is not None and lifted:
+                require_blind(numbers, observer, result, leaves)
             if ambient.grad_enabled is not grad_mode:
                 raise TraceError("the call leaves gradients switched on or off: use a with block")
             tracer.require_same_history()
-            structures = [structure_guard(thing) for thing in tracer.touched.values()]
-            return Variant(tracer, result, leaves, name_guards(observer), structures), "", False
+
+            def guards() -> tuple[list[Guard], list[Guard]]:
+                structures = [structure_guard(thing) for thing in tracer.touched.values()]
+                return name_guards(observer), structures
+
+            def observed(record: Callable[[], Any]) -> Any:
+                return observer.run(record, (), {})
+
+            return Variant(tracer, result, leaves, guards, observed, numbers), "", False
         except (TraceError, LoweringError) as error:
             tracer.roll_back()
             return None, f"{user_line_of(error)}{error}", False
-        except EffectError as error:
+        except (EffectError, RefusedError) as error:
             tracer.roll_back()
             return None, str(error), False
         except Exception as error:  # noqa: BLE001 -- the eager run will raise it from clean state
@@ -317,6 +348,8 @@ def _leaf_key(x: Any) -> Any:
         assert data is not None, "a tensor of a finished capture has no memory"
         # A non-leaf argument has history outside the program.
         return data.shape, data.dtype.char, data.strides, x.requires_grad, type(x), x._node is None
+    if type(x) is float:
+        return float  # a variant says which values it stands for
     if isinstance(x, SIMPLE):
         return type(x), repr(x) if isinstance(x, float | complex) else x
     return type(x), Identity(x)

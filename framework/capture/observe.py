@@ -217,6 +217,8 @@ class Observer:
         self.kept: list[Any] = []
         self.old: set[int] = set()
         self.reason = ""
+        # Where the C functions come from that recorded code calls.
+        self.modules: set[str] = set()
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call `function` under observation."""
@@ -264,6 +266,7 @@ class Observer:
                 self.stop(f"{where}: a {type(owner).__name__} made before the call is changed by {name}")
             return
         module = getattr(function, "__module__", None) or type(owner).__module__
+        self.modules.add(module)
         if module in _IMPURE_MODULES or type(owner).__module__ in _IMPURE_MODULES or name in _IMPURE_BUILTINS:
             self.stop(f"{where}: {name} is called")
         if name in _MUTATING and not isinstance(owner, types.ModuleType):
@@ -383,6 +386,11 @@ def options_of(optimizer: Optimizer) -> Any:
     """The options of every parameter group, as a snapshot."""
     groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
     return snapshot(groups)
+
+
+def is_standard(code: types.CodeType) -> bool:
+    """Whether code is of the standard library or NumPy."""
+    return code.co_filename.startswith(_STANDARD)
 
 
 def _is_readable(module: types.ModuleType) -> bool:

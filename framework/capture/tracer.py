@@ -190,9 +190,13 @@ class Tracer:
 
     def scalar(self, read: Callable[[], float]) -> Tensor:
         """A 0-d float64 tensor whose value each replay asks `read` for."""
+        return self.wrap(self.number(read))
+
+    def number(self, read: Callable[[], float]) -> Input:
+        """The program input behind a `scalar`."""
         node = Input(TensorType((), dtypes.float64), name=f"scalar{len(self.scalars)}")
         self.scalars.append(Scalar(read, node))
-        return self.wrap(node)
+        return node
 
     def stream(self, generator: Any) -> tuple[Value, Value]:
         """Seed and offset of the next random stream."""

@@ -13,6 +13,7 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,57 +25,29 @@ from compiler.ops.movement import reshape
 from compiler.ops.reduction import any as any_
 from compiler.plan import Request
 from compiler.program import Executable
-from framework.capture.backward import CompiledBackward, record_backward
+from framework.capture.backward import record_backward, runs_user_code
 from framework.capture.guards import Guard
+from framework.capture.history import CompiledBackward, FreedNode
+from framework.capture.numbers import Numbers, RuntimeNumber
 from framework.capture.observe import SIMPLE
-from framework.capture.tracer import Chain, Source, Tracer, checks_of, hooks_of
+from framework.capture.results import Computed, Given, Result, follow, given
+from framework.capture.tracer import Source, Tracer, checks_of, hooks_of
 from framework.capture.tree import map_leaves
-from framework.graph import Node, OpNode, raise_freed
+from framework.graph import Node, OpNode, Saved
 from framework.nn.module import Module
-from framework.state import ambient, no_grad, structure
+from framework.state import structure
 from framework.storage import Clock, Storage
-from framework.tensor import Tensor, apply_op, geometry
+from framework.tensor import Tensor, geometry
 from kernels.dtypes import DType
 from kernels.memory import is_own
 
 Array = np.ndarray[Any, Any]
 
 
-class FreedNode(Node):
-    """Stands for history that the program has used up: asking it for gradients is a second backward."""
-
-    __slots__ = ()
-
-    def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
-        raise_freed()
-
-
 # What `replay` gives when an operand fails a check.
 BAD_INPUT = object()
 # What may be returned as it was when the call was recorded.
 CONSTANT = (*SIMPLE, DType, np.generic, type, types.FunctionType, Module)
-
-
-class Result:
-    """How to make one returned tensor: from output `number`, then the movements of `chain`; an `alias` is
-    another tensor of the same memory.
-
-    `freed` is the name of a history that the call has used up; `root` the position among the results that can
-    still be differentiated. Not a dataclass: those are containers to a tree of results.
-    """
-
-    def __init__(
-        self, number: int, chain: Chain, alias: bool, requires_grad: bool, freed: str, root: int
-    ) -> None:
-        self.number, self.chain, self.alias = number, chain, alias
-        self.requires_grad, self.freed, self.root = requires_grad, freed, root
-
-
-class Given:
-    """A returned tensor that is, or views, memory that existed: argument `position`, or `tensor` itself."""
-
-    def __init__(self, position: int, tensor: Tensor | None, chain: Chain) -> None:
-        self.position, self.tensor, self.chain = position, tensor, chain
 
 
 @dataclass
@@ -144,29 +117,50 @@ class Variant:
         tracer: Tracer,
         result: Any,
         leaves: Sequence[Any],
-        names: Sequence[Guard],
-        structures: Sequence[Guard],
+        guards: Callable[[], tuple[Sequence[Guard], Sequence[Guard]]],
+        observed: Callable[[Callable[[], Any]], Any],
+        lifted: Numbers | None = None,
     ) -> None:
-        self.names, self.structures, self.reads = tuple(names), tuple(structures), tuple(tracer.guards)
-        # Asked at every call.
-        self.checks = tuple(guard.holds for guard in names)
+        self.lifted = lifted
         self.calls = 0
         self.undo = tuple(tracer.undo)
         self.lock = threading.RLock()
         position = {id(x): i for i, x in enumerate(leaves) if isinstance(x, Tensor)}
+        read = tracer.gradients_read.values()
+        # The existing gradients of arguments that the call reads follow the arguments.
+        given = [(position[id(leaf)], g) for leaf, g in read if g is not None and id(leaf) in position]
+        distinct = {id(g) for _, g in given}
+        if len(distinct) < len(given) or not distinct.isdisjoint(position):
+            raise TraceError("the gradient of an argument is read, and is another's or an argument too")
+        position |= {id(g): len(leaves) + i for i, (_, g) in enumerate(given)}
+        self.argument_gradients = [p for p, _ in given]
         self.sources = tracer.real_sources()
         _require_apart(self.sources)
         self.values: list[Value] = []
         self.numbers: dict[int, int] = {}
+        # Results that are the memory an op made, by value: what was saved of them changes with them.
+        self.untouched: dict[Value, int] = {}
         self.roots: list[Tensor] = []
         self.result = map_leaves(lambda x: self._plan_result(x, tracer, position), result)
         returned = set(self.numbers.values())
-        self.gradients = self._plan_gradients(tracer, position, returned)
+        self.gradients = self._plan_gradients(tracer, position, returned, len(leaves))
         self.root_kinds = [(tuple(r.shape), r.dtype.numpy) for r in self.roots]
-        self.backward = record_backward(self.roots, self.sources, tracer) if self.roots else None
-        if self.backward is not None:
-            self.first_kept = len(self.values)
-            self.values += self.backward.kept
+        self.backward = None
+        if self.roots:
+            record = partial(record_backward, self.roots, self.sources, tracer)
+            self.backward = observed(record) if runs_user_code(self.roots, self.sources) else record()
+        # What hooks and custom functions read in the backward is guarded too.
+        names, structures = guards()
+        self.names, self.structures, self.reads = tuple(names), tuple(structures), tuple(tracer.guards)
+        # Asked at every call.
+        self.checks = tuple(guard.holds for guard in names)
+        # Output numbers of the values kept for the backward, and which of them are results.
+        self.kept: list[int] = []
+        for value in [] if self.backward is None else self.backward.kept:
+            self.kept.append(self.untouched.get(value, len(self.values)))
+            if value not in self.untouched:
+                self.values.append(value)
+        self.kept_results = [number for number in self.kept if number in returned]
         self.scalars = [s.read for s in tracer.scalars]
         self.draws = [(d.generator, d.count) for d in tracer.draws.values()]
         inputs = [s.input for s in self.sources if s.input is not None] + [s.input for s in tracer.scalars]
@@ -184,14 +178,13 @@ class Variant:
             for i, s in enumerate(self.sources)
             if id(s.owner) not in position
         ]
-        read = tracer.gradients_read.values()
         self.gradients_read = [(leaf, g is None) for leaf, g in read if id(leaf) not in position]
-        # Arguments whose gradient the call reads must have none, for a program has one memory for each input.
-        self.no_gradient = [position[id(leaf)] for leaf, _ in read if id(leaf) in position]
-        if any(g is not None for leaf, g in read if id(leaf) in position):
-            raise TraceError(
-                "the gradient of an argument is added to: make the argument's tensor a parameter"
-            )
+        # Whether arguments have a gradient, and of what kind, where the call reads it.
+        self.gradient_kinds: list[tuple[int, Any]] = [
+            (position[id(leaf)], None if g is None else (_kind(g), hooks_of(g)))
+            for leaf, g in read
+            if id(leaf) in position
+        ]
         self.written_arguments = [
             (position[id(s.owner)], s.writes) for _, s in written if id(s.owner) in position
         ]
@@ -211,6 +204,8 @@ class Variant:
             for number, (shape, dtype) in enumerate(self.executable.output_types)
         ]
         self.seen = self.seen_gradients = -1
+        if lifted is not None:
+            lifted.close()
 
     # Building
 
@@ -222,19 +217,17 @@ class Variant:
         return number
 
     def _plan_result(self, x: Any, tracer: Tracer, position: dict[int, int]) -> Any:
+        if type(x) is RuntimeNumber:
+            return Computed(x._slot)
         if not isinstance(x, Tensor):
             if not isinstance(x, CONSTANT):
                 raise TraceError(f"a {type(x).__name__} is returned, which a replay cannot make anew")
             return x
         source, chain = tracer.locate(x)
         if source.input is not None:
-            owner = source.owner
-            where = position.get(id(owner), -1)
-            if chain and ambient.grad_enabled and x.requires_grad:
-                raise TraceError(
-                    "a view of a tensor that requires grad is returned: return it outside @compile"
-                )
-            return Given(where, None if where >= 0 else owner, chain)
+            return given(x, source, chain, position.get(id(source.owner), -1))
+        if x._retains_grad:
+            raise TraceError("retain_grad() is called inside @compile on a result: call it outside")
         freed, root = "", -1
         if x.requires_grad and x._node is not None:
             if _is_freed(x._node):
@@ -242,22 +235,25 @@ class Variant:
             else:
                 root = len(self.roots)
                 self.roots.append(x)
-        return Result(self._output(source), chain, x is not source.owner, x.requires_grad, freed, root)
+        number = self._output(source)
+        if not source.writes:
+            self.untouched[source.value] = number
+        return Result(number, chain, x is not source.owner, x.requires_grad, freed, root)
 
     def _plan_gradients(
-        self, tracer: Tracer, position: dict[int, int], returned: set[int]
+        self, tracer: Tracer, position: dict[int, int], returned: set[int], count: int
     ) -> list[GradientSlot]:
         planned = []
         for leaf, g in tracer.gradients.values():
-            if leaf._data is None:
-                continue
+            if leaf._data is None or (g is leaf._grad and position.get(id(g), -1) >= count):
+                continue  # The argument has it already.
             where = position.get(id(leaf), -1)
             number, real = -1, None
             if g is not None:
                 source, chain = tracer.locate(g)
                 if source.input is None and not chain:
                     number = self._output(source)
-                elif source.input is not None and source.owner is g:
+                elif source.input is not None and source.owner is g and id(g) not in position:
                     real = g
                 else:
                     raise TraceError(
@@ -290,6 +286,8 @@ class Variant:
 
     def holds(self, leaves: Sequence[Any]) -> bool:
         """Whether the program still means what the function means for these arguments."""
+        if self.lifted is not None and not self.lifted.hold(leaves):
+            return False
         known = structure.version == self.seen and structure.gradients == self.seen_gradients
         if (not known or self.clock.left) and self.recheck() is not None:
             return False
@@ -299,7 +297,20 @@ class Variant:
         for read, value in self.reads:
             if read() != value:
                 return False
-        return not self.no_gradient or all(leaves[p]._grad is None for p in self.no_gradient)
+        return not self.gradient_kinds or self._gradients_hold(leaves)
+
+    def _gradients_hold(self, leaves: Sequence[Any]) -> bool:
+        for p, kind in self.gradient_kinds:
+            g = leaves[p]._grad
+            if (g is None) is not (kind is None) or (g is not None and (_kind(g), hooks_of(g)) != kind):
+                return False
+        return True
+
+    def _with_gradients(self, leaves: Sequence[Any]) -> Sequence[Any]:
+        """The leaves of a call, and the gradients of arguments after them."""
+        if not self.argument_gradients:
+            return leaves
+        return [*leaves, *[leaves[p]._grad for p in self.argument_gradients]]
 
     def first_change(self) -> str | None:
         """The first name or number that is not what it was, in words."""
@@ -350,6 +361,7 @@ class Variant:
         """Whether an argument shares memory with what is written, or a written argument with another."""
         if not self.written_held and not self.written_arguments:
             return False
+        leaves = self._with_gradients(leaves)
         for _, p in self.arguments:
             leaf = leaves[p]
             array = leaf._data
@@ -378,6 +390,9 @@ class Variant:
         """
         with self.lock:
             self.calls += 1
+            if self.lifted is not None and not self.lifted.load(leaves):
+                return BAD_INPUT
+            leaves = self._with_gradients(leaves)
             if self.scalars:
                 self.scalar_format.pack_into(self.scalar_memory.data, 0, *[read() for read in self.scalars])
             for k, (generator, _) in enumerate(self.draws):
@@ -414,10 +429,19 @@ class Variant:
             inputs: list[Any] = list(self.current)
             for i, p in self.arguments:
                 inputs[i] = leaves[p]
-            history = CompiledBackward(self.backward, outputs[self.first_kept :], inputs, self.root_kinds)
+            results = [_kept_result(self._made(number, outputs, made)) for number in self.kept_results]
+            kept = [outputs[number] for number in self.kept]
+            history = CompiledBackward(self.backward, kept, inputs, self.root_kinds, results)
         if type(self.result) is Result:  # the common case: one tensor, usually the loss
             return self._result(self.result, leaves, outputs, made, history)
         return map_leaves(lambda x: self._result(x, leaves, outputs, made, history), self.result)
+
+    def _made(self, number: int, outputs: list[Array], made: list[Tensor | None]) -> Tensor:
+        """The tensor of output `number`."""
+        base = made[number]
+        if base is None:
+            base = made[number] = fill(object.__new__(Tensor), outputs[number])
+        return base
 
     def _result(
         self,
@@ -428,13 +452,18 @@ class Variant:
         history: CompiledBackward | None,
     ) -> Any:
         if type(x) is Given:
-            return _follow(leaves[x.position] if x.tensor is None else x.tensor, x.chain)
+            t = leaves[x.position] if x.tensor is None else x.tensor
+            t = follow(t.detach() if x.detached else t, x.chain, x.tracked)
+            if x.requires_grad:
+                t._requires_grad = True
+            return t
+        if type(x) is Computed:
+            assert self.lifted is not None, "a number of the call is returned"
+            return self.lifted.values[x.slot]
         if type(x) is not Result:
             return x
-        base = made[x.number]
-        if base is None:
-            base = made[x.number] = fill(object.__new__(Tensor), outputs[x.number])
-        t = _follow(base.detach(), x.chain) if x.alias else base
+        base = self._made(x.number, outputs, made)
+        t = follow(base.detach(), x.chain) if x.alias else base
         if x.freed:
             t._node = FreedNode((), x.freed)
         elif x.root >= 0 and history is not None:
@@ -447,6 +476,11 @@ class Variant:
 _ALONE = _references_alone()
 
 
+def _kept_result(t: Tensor) -> Saved:
+    # Without the tensor itself, whose history will keep this.
+    return Saved(t._data, t._storage, t._storage.version, None)
+
+
 def _kind(t: Tensor) -> tuple[Any, ...]:
     data = t._data
     assert data is not None, "only real tensors have a kind"
@@ -456,14 +490,6 @@ def _kind(t: Tensor) -> tuple[Any, ...]:
 def _words(kind: tuple[Any, ...]) -> str:
     shape, dtype, _, requires_grad = kind
     return f"{dtype}{list(shape)}{', requiring grad' if requires_grad else ''}"
-
-
-def _follow(t: Tensor, chain: Chain) -> Tensor:
-    if chain:
-        with no_grad():
-            for op, attrs in chain:
-                t = apply_op(op, (t,), attrs)
-    return t
 
 
 def _flag(failed: Value) -> Value:

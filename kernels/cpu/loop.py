@@ -62,6 +62,8 @@ class _Loop(Steps):
         self.phase = _phases(spec)
         self.last_load: dict[int, int] = {}
         self.spilled: dict[str, None] = {}
+        # The first loop that computes an element step: what none needed before it is not there yet.
+        self.made: dict[str, int] = {}
         effects = [s for s in spec.steps if self.level_of_effect(s) == ELEMENT]
         self.phases = 1 + max([self.effect_phase(s) for s in effects], default=-1)
         # What later loops need of earlier ones decides what is spilled and how late an operand is still read;
@@ -69,8 +71,10 @@ class _Loop(Steps):
         before: object = None
         while before != (self.last_load, self.spilled):
             before = (dict(self.last_load), dict(self.spilled))
+            self.made = {}
             for phase in range(self.phases):
                 for step in self.needed(phase):
+                    self.made.setdefault(step.out, phase)
                     if isinstance(step, Load):
                         self.last_load[step.operand] = phase
 
@@ -124,7 +128,7 @@ class _Loop(Steps):
                 continue
             wanted.add(name)
             step = self.steps[name]
-            if isinstance(step, Call) and step.function in EXPENSIVE and self.phase[name] < phase:
+            if isinstance(step, Call) and step.function in EXPENSIVE and self.made.get(name, phase) < phase:
                 self.spilled[name] = None
                 continue
             stack += _operands(step)
@@ -224,7 +228,7 @@ class _Loop(Steps):
             out.line(f"active = mask(n{vector} - j)")
         effects = self.effects(ELEMENT, phase)
         for step in self.needed(phase):
-            if step.out in self.spilled and self.phase[step.out] < phase:
+            if step.out in self.spilled and self.made[step.out] < phase:
                 register = self.dtype[step.out].arithmetic.name
                 out.line(f"{step.out} = load_{register}(kept_{step.out}, {self.kept_offset()}, every)")
             elif not isinstance(step, Reduce):

@@ -359,3 +359,23 @@ def test_a_compiled_function_inside_another() -> None:
     inner = CompiledFunction(lambda x: x * 2)
     twins = check(lambda x: inner(x) + 1, (vector(),), variants=1)
     assert not inner.variants or twins.compiled.variants
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 33), (2, 3, 64, 64)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: fw.nn.functional.dropout(x.softmax(-1), 0.3),
+        lambda x: fw.rand_like(x) + x.amax(-1, keepdim=True),
+        lambda x: x.sum(-1, keepdim=True) * (x * 0.5).erf(),
+    ],
+)
+def test_what_is_costly_and_first_needed_after_a_reduction(function: Any, shape: tuple[int, ...]) -> None:
+    check(function, (fw.linspace(-2, 2, int(np.prod(shape))).reshape(shape),), variants=1)
+
+
+def test_any_number_but_zero_fills_a_bool_tensor_with_true() -> None:
+    twins = check(
+        lambda: (fw.full((2,), 0.5, dtype=fw.bool), fw.full((2,), 0.0, dtype=fw.bool)), (), variants=1
+    )
+    assert twins.compiled()[0].tolist() == [True, True]

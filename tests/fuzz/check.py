@@ -1,7 +1,7 @@
 """One program, eagerly and compiled: the difference that no rounding explains, told as source to read.
 
-What sits on an edge (a branch, a tie, a cancellation) shows as a difference between two eager runs as well, one of
-them with noise of a few units in the last place after every op.
+What sits on an edge (a branch, a tie, a cancellation) shows as a difference between two eager runs as well,
+one of them with noise of a few units in the last place after every op.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tests.fuzz.render import source_of
 from tests.fuzz.world import World
 
 ROUNDED = (
-    "add sub mul div square reciprocal sqrt rsqrt exp expm1 log log1p sin cos tanh erf sigmoid pow sum prod matmul"
+    "add sub mul div square reciprocal sqrt rsqrt exp expm1 log log1p sin cos tanh erf sigmoid pow sum prod "
+    "matmul"
 ).split()
 NOISE = {np.dtype(np.float16): 1e-3, np.dtype(np.float32): 3e-7, np.dtype(np.float64): 1e-15}
 # Noisy runs, and how many times their spread a difference may be.
@@ -33,7 +34,7 @@ tally: Counter[str] = Counter()
 trail: list[Path] = []
 
 
-class Mismatch(AssertionError):
+class MismatchError(AssertionError):
     """A compiled program did not do what the eager one did."""
 
     def __init__(self, program: Program, text: str) -> None:
@@ -67,7 +68,7 @@ def noisy(seed: int) -> Iterator[None]:
 
 
 def check(program: Program) -> None:
-    """Raise Mismatch when the compiled program differs from the eager one."""
+    """Raise MismatchError when the compiled program differs from the eager one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _check(program)
@@ -83,18 +84,19 @@ def _check(program: Program) -> None:
     tally["programs"] += 1
     tally[world.function.explain().mode] += 1
     rtol = 1e-6 * (8 + program.size())
-    found = [(n, d) for n, (a, b) in enumerate(zip(got, wanted, strict=False)) for d in differences(a, b, rtol)]
+    pairs = enumerate(zip(got, wanted, strict=False))
+    found = [(n, d) for n, (a, b) in pairs for d in differences(a, b, rtol)]
     if not found:
         return
     spread = _spread(program, source, wanted)
     left = [(n, d) for n, d in found if not _explained(n, d, spread)]
     tally["on an edge"] += not left
     if left:
-        raise Mismatch(program, report(program, source, left))
+        raise MismatchError(program, report(program, source, left))
 
 
 def _spread(program: Program, source: str, wanted: list[Observation]) -> list[dict[str, float]]:
-    """By call and path, the largest difference of eager runs with noise; infinite where they differ otherwise."""
+    """By call and path, the largest difference of noisy eager runs; infinite where more than values differ."""
     spread: list[dict[str, float]] = [{} for _ in wanted]
     for seed in range(RUNS):
         with noisy(seed):

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- a form is one line, whatever its length
 """What the steps of a program may look like: templates of expressions and statements.
 
 `{a}` and `{b}` stand for tensors, `{d}` for a dimension of `a`, `{i}` for an int64 vector, `{m}` for a bool tensor
@@ -180,8 +181,16 @@ DRAW = """
 TEXT = """
 f"{{{a}.mean().item():.2f}}"|str({a}.shape)|str(k) + state.mode|repr({i}.tolist())|f"{{{i}}}"
 """
+
+
+def _forms(name: str, text: str) -> tuple[str, ...]:
+    """The forms of a table: one a line where they hold several statements, else between bars."""
+    lines = text.strip().split("\n")
+    return tuple(lines if name == "TRAIN" else "|".join(lines).split("|"))
+
+
 FORMS = {
-    name.lower(): tuple(text.strip().replace("\n", "|").split("|") if name not in ("TRAIN",) else text.strip().split("\n"))
+    name.lower(): _forms(name, text)
     for name, text in list(globals().items())
     if name.isupper() and isinstance(text, str)
 }

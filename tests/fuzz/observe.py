@@ -48,7 +48,6 @@ class Difference:
     path: str
     words: str
     amount: float = np.inf
-    scale: float = 1.0
 
 
 def observe(roots: dict[str, Any], outcome: Any, printed: str) -> Observation:
@@ -129,8 +128,9 @@ def differences(got: Observation, wanted: Observation, rtol: float) -> Iterator[
     if not np.array_equal(got.generator, wanted.generator):
         yield Difference("generator", f"{got.generator} for {wanted.generator}")
     if list(got.things) != list(wanted.things):
-        only = [p for p in got.things if p not in wanted.things], [p for p in wanted.things if p not in got.things]
-        yield Difference("paths", f"only compiled: {only[0]}, only eager: {only[1]}")
+        more = [path for path in got.things if path not in wanted.things]
+        less = [path for path in wanted.things if path not in got.things]
+        yield Difference("paths", f"only compiled: {more}, only eager: {less}")
     for path, thing in wanted.things.items():
         if path in got.things:
             yield from _thing(path, got.things[path], thing, rtol)
@@ -171,7 +171,7 @@ def _values(path: str, got: Array, wanted: Array, rtol: float) -> Iterator[Diffe
     amount = float(np.abs(got[finite].astype(float) - wanted[finite]).max(initial=0))
     largest = float(np.abs(wanted[finite]).max(initial=1e-3))
     if amount > rtol * largest:
-        yield Difference(path, f"{got.tolist()} for {wanted.tolist()}", amount, largest)
+        yield Difference(path, f"{got.tolist()} for {wanted.tolist()}", amount)
 
 
 def _text(path: str, got: str, wanted: str, rtol: float) -> Iterator[Difference]:
@@ -184,5 +184,5 @@ def _text(path: str, got: str, wanted: str, rtol: float) -> Iterator[Difference]
     pairs = zip(_NUMBER.findall(got), _NUMBER.findall(wanted), strict=True)
     for a, b in pairs:
         if abs(float(a) - float(b)) > 2e-3 + rtol * abs(float(b)):
-            yield Difference(path, f"{got!r} for {wanted!r}", abs(float(a) - float(b)), max(abs(float(b)), 1e-3))
+            yield Difference(path, f"{got!r} for {wanted!r}", abs(float(a) - float(b)))
             return

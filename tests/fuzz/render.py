@@ -15,12 +15,11 @@ from typing import Any
 
 import framework as fw
 from tests.fuzz.forms import FORMS
-from tests.fuzz.program import Program, Step
+from tests.fuzz.program import BLOCKS, EFFECTS, PURE, Program, Step
 from tests.fuzz.world import arguments, code_of, namespace
 
 # Larger tensors are left out, and values that are not tame.
 MOST_ELEMENTS, MOST_AXES, LARGEST = 100, 3, 60.0
-_BROAD = ("unary", "binary", "compare", "row", "view", "write")
 CONDITIONS = (
     'state.mode == "a"',
     "{a}.shape[0] > 3",
@@ -86,7 +85,7 @@ class Writer:
             seen.add(kind)
             scope = namespace(self.program.optimizer)
             args = arguments(self.program, call, scope["state"], [])
-            scope.update(args, factor=0.5, nonlocal_count=0)
+            scope.update(args, factor=0.5)
             self.scopes.append(scope)
         self.names = ["state.w", "state.bias", "state.row", "state.history", "state.buf", "state.steps"]
         self.names += ["m", "i", "y", "x"]
@@ -179,7 +178,7 @@ class Writer:
         """A new tensor from a form."""
         forms = FORMS[step.op]
         form = forms[step.c % len(forms)]
-        if step.op in ("write", "view_write", "state_write", "assign"):
+        if step.op in _WRITES:
             self.statement(step, self.write(form, step))
         elif step.op in _STATEMENTS:
             self.statement(step, self.fill(form, step, _fitting(form)))
@@ -201,8 +200,8 @@ class Writer:
             needs = 0
 
         def fits(t: fw.Tensor) -> bool:
-            own = not (t.requires_grad and t.is_leaf) and 0 not in (s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1)
-            return t.is_floating_point() and own and t.ndim >= needs
+            apart = all(stride or size == 1 for stride, size in zip(t.stride(), t.shape, strict=True))
+            return t.is_floating_point() and t.ndim >= needs and apart and not (t.requires_grad and t.is_leaf)
 
         if step.op == "state_write":
             return self.fill(form, step)
@@ -244,7 +243,7 @@ class Writer:
 
     def step_count(self, step: Step) -> None:
         if step.c % 9 == 8:
-            self.put("global COUNT; COUNT += 1") if "global COUNT" not in "".join(self.lines) else self.put("COUNT += 1")
+            self.put("COUNT += 1")
         else:
             self.plain(step)
 
@@ -276,16 +275,22 @@ class Writer:
         """The end of a block: the newest tensor like it, or a half, under the carried name."""
         old = self.value(name)
         like = self.pick(0, lambda t: t.dtype is old.dtype and t.shape == old.shape and t is not old)
-        if like is None or self.names.index(like) <= self.names.index(name) or not self.emit(f"{name} = {like}"):
+        if (
+            like is None
+            or self.names.index(like) <= self.names.index(name)
+            or not self.emit(f"{name} = {like}")
+        ):
             self.emit(f"{name} = {name} * 0.5")
 
     def body(self, step: Step) -> None:
+        """The steps of a block."""
         for inner in step.body:
             self.step(inner)
 
     def step_branch(self, step: Step) -> None:
-        conditions = (*CONDITIONS, *VALUE_CONDITIONS) if self.program.level else CONDITIONS
-        condition = self.fill(conditions[step.b % len(conditions)] if step.c % 2 else conditions[step.c % len(conditions)], step)
+        conditions = (*CONDITIONS, *VALUE_CONDITIONS) if self.program.level != PURE else CONDITIONS
+        number = step.b if step.c % 2 else step.c
+        condition = self.fill(conditions[number % len(conditions)], step)
         name = self.carried(step)
         if condition is None or not self.tried(f"bool({condition})"):
             return
@@ -300,10 +305,9 @@ class Writer:
         forms = ("fw.no_grad()", "fw.no_grad()", "fw.enable_grad()", "fw.set_grad_enabled(state.flag)")
         form = forms[step.c % len(forms)]
         name = self.carried(step)
-        with self.block(f"with {form}:"):
-            with eval(form, self.scopes[0]):
-                self.body(step)
-                self.carry(name)
+        with self.block(f"with {form}:"), eval(form, self.scopes[0]):
+            self.body(step)
+            self.carry(name)
 
     def step_loop(self, step: Step) -> None:
         ranges = ("range(2)", "range(state.repeat)", "range(k)", "enumerate(x)", 'zip("ab", (1, 2))')
@@ -320,9 +324,10 @@ class Writer:
         with self.block("try:"):
             self.body(step)
             self.put(f"{name} = {attempt}")
-        with self.block("except (IndexError, RuntimeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:"):
+        caught = "RuntimeError, ValueError, ArithmeticError, LookupError, AttributeError"
+        with self.block(f"except ({caught}) as error:"):
             self.emit(f"{name} = {name} * 0.5")
-            if self.program.level == 2 and step.b % 2:
+            if self.program.level == EFFECTS and step.b % 2:
                 self.put("state.log.append(type(error).__name__)")
         if step.b % 5 == 4:
             with self.block("finally:"):
@@ -335,11 +340,13 @@ class Writer:
         function = f"inner{self.made}"
         with self.block(f"def {function}(t, by=0.5):"):
             for scope in self.scopes:
-                scope["t"] = scope[a] if a in scope else getattr(scope["state"], str(a).removeprefix("state."))
+                scope["t"] = (
+                    scope[a] if a in scope else getattr(scope["state"], str(a).removeprefix("state."))
+                )
             self.names.append("t")
-            pure = [s for s in step.body if s.op not in ("branch", "loop", "attempt", "helper", "early", "no_grad", "bring")]
-            for inner in pure:
-                self.step(inner)
+            for inner in step.body:
+                if inner.op not in (*BLOCKS, "bring"):
+                    self.step(inner)
             newest = self.pick(0, is_float)
             self.put(f"return {newest} * by + t.mean() * 0.25")
             returned = [eval(f"{newest} * 0.5 + t.mean() * 0.25", scope) for scope in self.scopes]
@@ -348,15 +355,16 @@ class Writer:
         self.define(f"{function}({a})")
 
     def step_early(self, step: Step) -> None:
-        conditions = (*CONDITIONS, *VALUE_CONDITIONS) if self.program.level else CONDITIONS
+        conditions = (*CONDITIONS, *VALUE_CONDITIONS) if self.program.level != PURE else CONDITIONS
         condition = self.fill(conditions[-1 - step.c % len(conditions)], step)
         if condition is None or self.indent > 3:
             return
-        # One of two that seldom hold: most programs go on.
-        with self.block(f"if {condition} and state.count > 1:" if step.b % 3 else f"if {condition} and x.shape[0] == 3:"):
+        # Most programs go on.
+        seldom = "state.count > 1" if step.b % 3 else "x.shape[0] == 3"
+        with self.block(f"if {condition} and {seldom}:"):
             self.body(step)
             if step.b % 7 == 6:
-                self.put(f'raise ValueError("early")')
+                self.put('raise ValueError("early")')
             else:
                 self.put(f"return {self.pick(0, is_float)}, {self.pick(1, is_float)}")
 
@@ -376,7 +384,7 @@ class Writer:
             "nested": f"[{a}, ({some[-1]}, {{'x': x, 'n': None}}), [{', '.join(some)}]]",
             "alias": f"({a}, {a}[..., None], {a}.detach(), state.buf)",
             "argument": "(x, y, i)" if step.c % 2 else "x",
-            "number": f"({a}.shape, {', '.join(self.numbers[-3:] + ['s', 'k'])}, {a}.dtype, {a})",
+            "number": f"({a}.shape, {', '.join([*self.numbers[-3:], 's', 'k'])}, {a}.dtype, {a})",
             "twice": f"({a}, {a}, {some[-1]})",
             "object": f"(state.w.grad, state.last, {a}, state.row)",
         }
@@ -392,17 +400,33 @@ class Writer:
             for step in self.program.steps:
                 self.step(step)
             self.put(f"return {self.result()}")
+        return self.whole()
+
+    def whole(self) -> str:
+        """The lines as a function in the function that makes it."""
         reach = self.program.reach
         parameters = ("state, " if reach == "argument" else "") + "x, y, i, m, s, k"
         text = "\n".join(self.lines)
-        head = ["    factor, tally, calls = 0.5, 0, [0]"] if reach != "global" else []
-        closed = "state" if reach == "closure" else "_"
-        body = [f"    def program({parameters}):", *(["        nonlocal tally"] if "tally" in text else []), *self.lines]
-        watch = ["    global cells", "    cells = lambda: [factor, tally, calls]"]
-        return "\n".join([f"def make({closed}):", *(head or ["    factor, tally, calls = 0.25, 0, [0]"]), *body, *watch, "    return program", ""])
+        declared = [f"{word} {name}" for word, name in _ASSIGNED if f"{name} += 1" in text]
+        return "\n".join(
+            [
+                f"def make({'state' if reach == 'closure' else '_'}):",
+                "    factor, tally, calls = 0.5, 0, [0]",
+                f"    def program({parameters}):",
+                *(f"        {line}" for line in declared),
+                *self.lines,
+                "    global cells",
+                "    cells = lambda: [factor, tally, calls]",
+                "    return program",
+                "",
+            ]
+        )
 
 
-_STATEMENTS = {"write", "view_write", "state_write", "assign", "train", "backward", "zero_grad", "step", "print", "count", "log", "table", "store"}
+_ASSIGNED = (("nonlocal", "tally"), ("global", "COUNT"))
+# Kinds of steps that are statements.
+_STATEMENTS = set("train backward zero_grad step print count log table store".split())
+_WRITES = ("write", "view_write", "state_write", "assign")
 
 
 def is_tame(t: Any) -> bool:

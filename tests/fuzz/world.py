@@ -23,7 +23,7 @@ from framework.capture.compile import CompiledFunction
 from tests.fuzz.observe import Observation, observe
 from tests.fuzz.program import Call, Program
 
-PRELUDE = '''\
+PRELUDE = """\
 import random
 import framework as fw
 import framework.nn.functional as F
@@ -74,7 +74,7 @@ class State:
 
     def method(self, t):
         return (t * self.scale + self.offset).tanh()
-'''
+"""
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,38 @@
+"""Chunks of programs: what one seed stands for, run and, when one fails, shrunk.
+
+How many chunks, and in which processes, is the caller's.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.fuzz.check import MismatchError, check
+from tests.fuzz.program import Program, programs
+
+# Programs of one chunk. Hypothesis varies what it has drawn; a new seed starts afresh.
+CHUNK = 100
+
+
+def run_chunk(number: int, count: int = CHUNK, groups: int = 6, shrink: bool = True) -> MismatchError | None:
+    """Run the programs that seed `number` stands for; what the smallest that fails does, or None."""
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+        report_multiple_bugs=False,
+        print_blob=False,
+    )
+    @given(programs(groups=groups))
+    def run(program: Program) -> None:
+        check(program)
+
+    try:
+        run()
+    except MismatchError as mismatch:
+        return mismatch
+    return None
