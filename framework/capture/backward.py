@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from compiler.errors import CompilerError, TraceError
 from compiler.ir import Apply, Const, Graph, Input, Value
-from compiler.ops.op import Movement
+from compiler.ops.op import Elementwise, Movement
 from compiler.plan import Request
 from compiler.program import Executable
 from compiler.types import TensorType
@@ -29,6 +29,8 @@ from framework.state import ambient
 from framework.tensor import Tensor, edge_of, geometry
 
 Array = np.ndarray[Any, Any]
+# Ops that a backward does again rather than read a value from memory.
+LONGEST_CHAIN = 6
 # Nodes whose gradients are rules of ops.
 _OWN_NODES = (OpNode, Overwrite, WriteThroughView)
 
@@ -75,7 +77,9 @@ class Backward:
     numbers of the program inputs that are needed, of which it reads the first `direct`.
     """
 
-    def __init__(self, roots: Sequence[Tensor], sources: Sequence[Source], tracer: Tracer) -> None:
+    def __init__(
+        self, roots: Sequence[Tensor], sources: Sequence[Source], free: Container[Value], tracer: Tracer
+    ) -> None:
         numbers = [i for i, s in enumerate(sources) if s.owner.requires_grad]
         owners = [sources[i].owner for i in numbers]
         self.seeds = [
@@ -90,7 +94,7 @@ class Backward:
         outputs = tuple(tracer.read(g) for _, g in reached)
         # Memory that the call writes to is another's when the backward runs.
         lasting = {s.input: i for i, s in enumerate(sources) if s.input is not None and not s.writes}
-        self.kept, self.sources, graph = _split(self.seeds, outputs, lasting)
+        self.kept, self.sources, graph = _split(self.seeds, outputs, lasting, free)
         self.read, self.direct = len(self.kept), len(self.sources)
         # What the second derivative may need beyond that.
         behind = Graph((), (*outputs, *(tracer.read(r) for r in roots))).nodes
@@ -239,9 +243,15 @@ def _stand_in(tracer: Tracer, edge: Edge | None, kind: TensorType) -> Tensor:
     return t
 
 
-def record_backward(roots: Sequence[Tensor], sources: Sequence[Source], tracer: Tracer) -> Backward | None:
-    """Record the gradients of `roots` with respect to every source that requires one; None when none does."""
-    return Backward(roots, sources, tracer) if any(s.owner.requires_grad for s in sources) else None
+def record_backward(
+    roots: Sequence[Tensor], sources: Sequence[Source], free: Container[Value], tracer: Tracer
+) -> Backward | None:
+    """Record the gradients of `roots` with respect to every source that requires one; None when none does.
+
+    Values that are `free` need no memory to be kept.
+    """
+    wanted = any(s.owner.requires_grad for s in sources)
+    return Backward(roots, sources, free, tracer) if wanted else None
 
 
 def runs_user_code(roots: Sequence[Tensor], sources: Sequence[Source]) -> bool:
@@ -286,12 +296,20 @@ def _cut_off(owners: Sequence[Tensor]) -> Iterator[None]:
 
 
 def _split(
-    seeds: list[Input], outputs: tuple[Value, ...], numbers: Mapping[Input, int]
+    seeds: list[Input], outputs: tuple[Value, ...], numbers: Mapping[Input, int], free: Container[Value]
 ) -> tuple[list[Value], list[int], Graph]:
     """Cut a gradient graph below the seeds: (forward values it reads, program inputs it reads, the rest as a
     graph).
     """
     depends: set[Value] = set(seeds)
+    nodes = []
+    for node in Graph((*seeds,), outputs).nodes:
+        if isinstance(node, Apply) and any(x in depends for x in node.inputs):
+            depends.add(node)
+            nodes.append(node)
+    wanted = _behind_views(x for n in nodes for x in n.inputs if x not in depends)
+    wanted |= _behind_views(v for v in outputs if v not in depends)
+    again = computed_again(wanted, free)
     new: dict[Value, Value] = {s: s for s in seeds}
     kept: dict[Value, Input] = {}
     read: dict[Value, Input] = {}
@@ -301,19 +319,64 @@ def _split(
             return new[x]
         if isinstance(x, Const) or (isinstance(x, Apply) and not x.inputs):
             return x
-        if isinstance(x, Apply) and isinstance(x.op, Movement):
+        if isinstance(x, Apply) and (x in again or isinstance(x.op, Movement)):
             # A view costs nothing: keep what it views.
-            return new.setdefault(x, x.with_inputs((operand(x.inputs[0]),)))
+            return new.setdefault(x, x.with_inputs(tuple(map(operand, x.inputs))))
         table = read if x in numbers else kept
         return table.setdefault(x, Input(x.type, name=f"kept{len(table)}"))
 
-    for node in Graph((*seeds,), outputs).nodes:
-        if isinstance(node, Apply) and any(x in depends for x in node.inputs):
-            depends.add(node)
-            new[node] = node.with_inputs(tuple(operand(x) for x in node.inputs))
+    for node in nodes:
+        new[node] = node.with_inputs(tuple(map(operand, node.inputs)))
     results = tuple(operand(v) for v in outputs)
     inputs = (*seeds, *kept.values(), *read.values())
     return list(kept), [numbers[x] for x in read if isinstance(x, Input)], Graph(inputs, results)
+
+
+def _behind_views(values: Iterable[Value]) -> set[Value]:
+    """What is to be kept of values that a backward reads."""
+    found = set()
+    for value in values:
+        while isinstance(value, Apply) and isinstance(value.op, Movement):
+            value = value.inputs[0]
+        if not isinstance(value, Const) and not (isinstance(value, Apply) and not value.inputs):
+            found.add(value)
+    return found
+
+
+def computed_again(wanted: set[Value], free: Container[Value]) -> set[Value]:
+    """Values not worth keeping: short chains of cheap elementwise ops on others of `wanted`, which then are
+    kept. Those in `free` are kept at no cost.
+    """
+    there, again = set(wanted), set()
+    needed: set[Value] = set()
+    for value in sorted(wanted, key=lambda v: -v.serial):
+        if value in free or value in needed or value.type.size == 1:
+            continue
+        chain: set[Value] = set()
+        leaves: set[Value] = set()
+        if _is_cheap(value, there, chain, leaves):
+            there.discard(value)
+            needed |= leaves
+            again |= chain
+    return again
+
+
+def _is_cheap(value: Value, there: set[Value], chain: set[Value], leaves: set[Value]) -> bool:
+    """Whether `value` is a short chain over values that are `there`; notes the chain and its leaves."""
+    if not isinstance(value, Apply):
+        return False
+    cheap = isinstance(value.op, Elementwise) and not value.op.expensive
+    if not (cheap or isinstance(value.op, Movement)) or len(chain) >= LONGEST_CHAIN:
+        return False
+    chain.add(value)
+    for x in value.inputs:
+        if isinstance(x, Const) or (isinstance(x, Apply) and not x.inputs) or x in chain:
+            continue
+        if x in there:
+            leaves.add(x)
+        elif not _is_cheap(x, there, chain, leaves):
+            return False
+    return True
 
 
 def _recomputed(

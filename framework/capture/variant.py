@@ -147,7 +147,7 @@ class Variant:
         self.root_kinds = [(tuple(r.shape), r.dtype.numpy) for r in self.roots]
         self.backward = None
         if self.roots:
-            record = partial(record_backward, self.roots, self.sources, tracer)
+            record = partial(record_backward, self.roots, self.sources, self.untouched, tracer)
             self.backward = observed(record) if runs_user_code(self.roots, self.sources) else record()
         # What hooks and custom functions read in the backward is guarded too.
         names, structures = guards()

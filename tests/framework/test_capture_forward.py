@@ -255,6 +255,19 @@ def test_dropout_after_a_softmax() -> None:
     )
 
 
+def test_cheap_values_are_computed_again_and_costly_ones_kept() -> None:
+    def use(f: Function, x: fw.Tensor) -> Any:
+        f(x).backward()
+        return None
+
+    compiled = agree(use, lambda x: (x * x.exp() * (x * 0.5)).sum(), X)
+    backward = compiled.variants[0].backward
+    assert backward is not None
+    assert "exp" in [getattr(getattr(v, "op", None), "name", "") for v in backward.kept]
+    # The products follow from it and from the argument, which is saved anyway.
+    assert len(backward.kept) == 1
+
+
 # An argument that has a gradient already, and views of what requires one
 # --------------------------------------------------------------------------------------------------
 
