@@ -6,10 +6,11 @@ Knows list, tuple, named tuple, dict and dataclass; everything else is a leaf.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection
 from typing import Any
 
-Structure = Hashable
+Structure = tuple[Any, ...] | None
+_PLAIN = (list, tuple, dict)
 
 
 def is_leaf(x: Any) -> bool:
@@ -22,16 +23,27 @@ def is_leaf(x: Any) -> bool:
 def flatten(x: Any, leaves: list[Any]) -> Structure:
     """Append the leaves of `x` in order; what is returned names the structure and is hashable."""
     if isinstance(x, list | tuple):
-        return (type(x), tuple([flatten(item, leaves) for item in x]))
+        items: Any = tuple([flatten(item, leaves) for item in x])
+        return (type(x), items, *_attributes(x, (), leaves))
     if isinstance(x, dict):
-        return (type(x), tuple([(key, flatten(item, leaves)) for key, item in x.items()]))
+        items = tuple([(key, flatten(item, leaves)) for key, item in x.items()])
+        return (type(x), items, *_attributes(x, (), leaves))
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        return (
-            type(x),
-            tuple([(f.name, flatten(getattr(x, f.name), leaves)) for f in dataclasses.fields(x)]),
-        )
+        names = [f.name for f in dataclasses.fields(x)]
+        items = tuple([(name, flatten(getattr(x, name), leaves)) for name in names])
+        return (type(x), items, *_attributes(x, names, leaves))
     leaves.append(x)
     return None
+
+
+def _attributes(x: Any, known: Collection[str], leaves: list[Any]) -> tuple[Any, ...]:
+    """Names of what a container holds besides its items, each a leaf: code may read that too."""
+    if type(x) in _PLAIN:
+        return ()
+    held = getattr(x, "__dict__", {})
+    names = tuple([name for name in held if name not in known])
+    leaves += [held[name] for name in names]
+    return names
 
 
 def map_leaves(function: Callable[[Any], Any], x: Any) -> Any:

@@ -375,3 +375,32 @@ def test_a_compiled_module_is_still_a_module() -> None:
     compiled.eval()
     assert not model.training
     assert compiled(ones()).shape == (2,)
+
+
+class Named(list[float]):
+    """A list with an attribute of its own."""
+
+    scale: float
+
+
+@dataclass
+class Weighted:
+    """A dataclass with an attribute that is no field, and may refer back."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        self.scale = 1.0
+        self.owner: Any = self
+
+
+@pytest.mark.parametrize("make", [lambda: Named([2.0]), lambda: Weighted(2.0)])
+def test_arguments_that_hold_more_than_their_items(make: Callable[[], Any]) -> None:
+    def function(x: fw.Tensor, given: Any) -> fw.Tensor:
+        return x * given.scale
+
+    compiled = CompiledFunction(function)
+    for scale in (1.0, 5.0, 7.0, 1.0):
+        given = make()
+        given.scale = scale
+        assert compiled(fw.ones(2), given).tolist() == [scale, scale]
