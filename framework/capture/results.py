@@ -58,6 +58,8 @@ class Computed:
 def given(x: Tensor, source: Source, chain: Chain, where: int) -> Given:
     """How to make a returned tensor of memory that existed."""
     owner, detached, tracked = source.owner, False, bool(chain) and x.grad_fn is not None
+    if x is not owner and x._data is not None:  # a view that existed too
+        return Given(-1, x, (), False, False, False)
     t = x
     while t is not owner:
         detached = detached or t._view_kind == DETACHED

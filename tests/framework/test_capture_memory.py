@@ -435,3 +435,14 @@ def test_a_call_without_arguments_and_without_tensors() -> None:
     twins = Twins(lambda: ((lambda: 3), nothing))
     twins.call()
     twins.call()
+
+
+def test_a_view_that_existed_is_returned_as_itself() -> None:
+    history = fw.rand(3, 4)
+    row = history[1]
+    compiled = CompiledFunction(lambda x: (row, x.detach(), history))
+    x = fw.ones(2).requires_grad_()
+    for _ in range(2):
+        same_row, detached, whole = compiled(x)
+        assert same_row is row and whole is history
+        assert detached is not x and not detached.requires_grad
