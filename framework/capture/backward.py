@@ -245,7 +245,8 @@ class Tape:
     def played(self) -> Iterator[tuple[list[Tensor], list[Tensor], Tracer]]:
         """Roots and targets for a recording of their gradients, and its tracer, which is the active one."""
         tracer = Tracer()
-        dtype, ambient.tracer, ambient.default_dtype = ambient.default_dtype, tracer, self.dtype
+        before, dtype = ambient.tracer, ambient.default_dtype
+        ambient.tracer, ambient.default_dtype = tracer, self.dtype
         try:
             yield (
                 [_stand_in(tracer, *pair) for pair in zip(self.roots, self.root_types, strict=True)],
@@ -253,7 +254,7 @@ class Tape:
                 tracer,
             )
         finally:
-            ambient.tracer, ambient.default_dtype = None, dtype
+            ambient.tracer, ambient.default_dtype = before, dtype
 
 
 class End(Node):

@@ -82,9 +82,16 @@ class CompiledBackward(Node):
                 "a result of an earlier compiled call is differentiated inside @compile: return the loss and "
                 "differentiate it outside"
             )
-        _check(self, self.read(range(backward.direct)), self.results)
+        # Computing what was deferred carries out writes: their versions count.
         seeds = _arrays(grads, self.shapes)
+<<<<<<< HEAD
         arrays = [*seeds, *kept[: backward.read], *self.arrays[: backward.direct]]
+=======
+        _check(self, self.read(range(backward.direct)), self.results)
+        found: list[Any] = backward.program.run(
+            [*seeds, *kept[: backward.read], *self.arrays[: backward.direct]]
+        )
+>>>>>>> numbers
         if any(isinstance(g, Tensor) for g in grads):
             found: list[Any] = self._with_history(backward.program.run(arrays), grads, seeds, kept)
         elif all(arrived):
@@ -158,9 +165,10 @@ class SecondBackward(Node):
             )
         if is_recording():
             raise TraceError("the gradient of an earlier compiled call is differentiated inside @compile")
+        incoming = _arrays(grads, self.shapes)
         _check(self, self.saved, self.results)
         sources = [known(e.data) for e in self.saved]
-        return self.second.program.run([*_arrays(grads, self.shapes), *self.seeds, *self.kept, *sources])
+        return self.second.program.run([*incoming, *self.seeds, *self.kept, *sources])
 
     def release(self) -> None:
         self.kept = None
