@@ -84,14 +84,8 @@ class CompiledBackward(Node):
             )
         # Computing what was deferred carries out writes: their versions count.
         seeds = _arrays(grads, self.shapes)
-<<<<<<< HEAD
-        arrays = [*seeds, *kept[: backward.read], *self.arrays[: backward.direct]]
-=======
         _check(self, self.read(range(backward.direct)), self.results)
-        found: list[Any] = backward.program.run(
-            [*seeds, *kept[: backward.read], *self.arrays[: backward.direct]]
-        )
->>>>>>> numbers
+        arrays = [*seeds, *kept[: backward.read], *self.arrays[: backward.direct]]
         if any(isinstance(g, Tensor) for g in grads):
             found: list[Any] = self._with_history(backward.program.run(arrays), grads, seeds, kept)
         elif all(arrived):

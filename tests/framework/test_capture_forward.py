@@ -560,7 +560,6 @@ def test_second_derivatives_are_freed_with_the_graph() -> None:
         g.sum().backward()
 
 
-<<<<<<< HEAD
 def test_results_are_differentiated_one_by_one() -> None:
     def gradients(call: Any) -> list[Any]:
         weight = fw.tensor([0.0, 1.0, 4.0]).requires_grad_()
@@ -578,7 +577,8 @@ def test_results_are_differentiated_one_by_one() -> None:
 
     # The derivative of a square root at zero is infinite: it must not reach the first gradient as nan.
     np.testing.assert_allclose(gradients(fw.compile(function)), gradients(function), rtol=1e-6)
-=======
+
+
 def test_a_driven_call_stays_driven_after_second_derivatives() -> None:
     inner = CompiledFunction(lambda x: (x * x.exp()).tanh())
     driven = []
@@ -598,4 +598,3 @@ def test_a_driven_call_stays_driven_after_second_derivatives() -> None:
         same(grad_of(x), grad_of(y))
         assert driven[1] is not None
         driven.clear()
->>>>>>> numbers
