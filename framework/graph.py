@@ -85,7 +85,8 @@ class Saved:
         asked = self.tensor if ambient.tracer is not None else None
         current = self.storage.version if asked is None else asked._version
         if current != self.version:
-            shape = f"{self.data.dtype} {list(self.data.shape)}"
+            dtype = self.data.dtype
+            shape = f"{dtype.name} {list(self.data.shape)}"
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace "
                 "operation: "

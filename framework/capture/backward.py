@@ -17,6 +17,8 @@ import numpy as np
 
 from compiler.errors import CompilerError, TraceError
 from compiler.ir import Apply, Const, Graph, Input, Value
+from compiler.ops.arithmetic import add
+from compiler.ops.creation import zeros
 from compiler.ops.op import Elementwise, Movement
 from compiler.plan import Request
 from compiler.program import Executable
@@ -111,6 +113,7 @@ class Backward:
             graph, dict(enumerate(self.strides[: self.direct], len(self.seeds) + self.read))
         )
         self.lock = threading.Lock()
+        self.parts: dict[tuple[bool, ...], tuple[Derivative, list[int]]] = {}
         self.tape: Tape | None = None
         self.known: Second | str | None = None
         targeted = [sources[i].owner for i in self.targets]
@@ -122,6 +125,21 @@ class Backward:
                 self.tape = Tape(roots, targeted)
         except _REASONS as error:
             self.known = f"{type(error).__name__}: {error}"
+
+    def part(self, arrived: tuple[bool, ...]) -> tuple[Derivative, list[int]]:
+        """The program for gradients of some results alone, and which of all gradients it gives.
+
+        Not the whole with zeros: zero times an infinity that only another result knows is nan.
+        """
+        with self.lock:
+            if arrived not in self.parts:
+                whole = self.program
+                absent = [s for s, here in zip(self.seeds, arrived, strict=True) if not here]
+                outputs = _without(whole.graph, self.seeds, absent)
+                numbers = [i for i, v in enumerate(outputs) if v is not None]
+                graph = Graph(whole.graph.inputs, tuple(v for v in outputs if v is not None))
+                self.parts[arrived] = Derivative(graph, whole.strides), numbers
+            return self.parts[arrived]
 
     def second(self) -> Second | str:
         """The second derivative, recorded when it is first asked for; or why there is none."""
@@ -168,6 +186,27 @@ class Backward:
             positions,
             Derivative(Graph(inputs, results), strides),
         )
+
+
+def _without(graph: Graph, seeds: Sequence[Value], absent: Sequence[Value]) -> list[Value | None]:
+    """The outputs of a graph that is linear in `seeds` when `absent` ones are zero; None for those that
+    are.
+    """
+    depends, gone = set(seeds), set(absent)
+    new: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if not isinstance(node, Apply) or depends.isdisjoint(node.inputs):
+            continue
+        depends.add(node)
+        here = [x for x in node.inputs if x in depends and x not in gone]
+        if not here:
+            gone.add(node)
+        elif node.op is add and not gone.isdisjoint(node.inputs) and here[0].type == node.type:
+            new[node] = new.get(here[0], here[0])
+        else:
+            operands = [zeros(x, x.shape) if x in gone else new.get(x, x) for x in node.inputs]
+            new[node] = node.with_inputs(tuple(operands))
+    return [None if v in gone else new.get(v, v) for v in graph.outputs]
 
 
 class Tape:

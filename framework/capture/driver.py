@@ -186,7 +186,8 @@ class Driver:
             source = inputs[0]._data
             if source is not None:
                 moved = op.compute(source, **attrs)
-                if moved is source or moved.base is not None:
+                # A reshape that copies is deferred: its source may have a value that is not in memory yet.
+                if moved is source or root_of(moved) is root_of(source):
                     t = object.__new__(Tensor)
                     t._data, t._storage = moved, Storage()
                     return t

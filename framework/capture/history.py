@@ -5,6 +5,7 @@ Knows the tensors and arrays of one call; which programs there are is backward.p
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,18 @@ class CompiledBackward(Node):
     `results` are the kept values that are results too, which the caller may write to.
     """
 
-    __slots__ = ("arrays", "backward", "kept", "output_count", "results", "shapes", "storages", "versions")
+    __slots__ = (
+        "arrays",
+        "arrived",
+        "backward",
+        "freed",
+        "kept",
+        "output_count",
+        "results",
+        "shapes",
+        "storages",
+        "versions",
+    )
 
     def __init__(
         self,
@@ -56,10 +68,14 @@ class CompiledBackward(Node):
         self.results = results
         self.shapes = roots
         self.output_count = len(roots)
+        # Results that gradients have come from: now, and in earlier passes that used up their history.
+        self.arrived: tuple[bool, ...] = ()
+        self.freed: tuple[bool, ...] = (False,) * len(roots)
 
     def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
         kept, backward = self.kept, self.backward
-        if kept is None:
+        arrived = self.arrived = tuple([g is not None for g in grads])
+        if kept is None or any(map(operator.and_, arrived, self.freed)):
             raise_freed()
         if is_recording():
             raise TraceError(
@@ -69,11 +85,16 @@ class CompiledBackward(Node):
         # Computing what was deferred carries out writes: their versions count.
         seeds = _arrays(grads, self.shapes)
         _check(self, self.read(range(backward.direct)), self.results)
-        found: list[Any] = backward.program.run(
-            [*seeds, *kept[: backward.read], *self.arrays[: backward.direct]]
-        )
+        arrays = [*seeds, *kept[: backward.read], *self.arrays[: backward.direct]]
         if any(isinstance(g, Tensor) for g in grads):
-            found = self._with_history(found, grads, seeds, kept)
+            found: list[Any] = self._with_history(backward.program.run(arrays), grads, seeds, kept)
+        elif all(arrived):
+            found = backward.program.run(arrays)
+        else:
+            program, numbers = backward.part(arrived)
+            found = [None] * len(backward.types)
+            for number, g in zip(numbers, program.run(arrays), strict=True):
+                found[number] = g
         return [*found, *[None] * (len(self.edges) - len(found))]
 
     def read(self, positions: Sequence[int]) -> list[Saved]:
@@ -98,8 +119,10 @@ class CompiledBackward(Node):
         return tensors
 
     def release(self) -> None:
-        self.kept = None
-        self.arrays, self.storages, self.results = [], [], []
+        self.freed = tuple(map(operator.or_, self.freed, self.arrived))
+        if all(self.freed):
+            self.kept = None
+            self.arrays, self.storages, self.results = [], [], []
 
 
 class SecondBackward(Node):

@@ -29,7 +29,8 @@ class Result:
 
 
 class Given:
-    """A returned tensor that is, or views, memory that existed: argument `position`, or `tensor` itself.
+    """A returned tensor that is, or views, memory that existed: argument `position`, `tensor` itself, or else
+    what the call reads as input `number` (a gradient may be another tensor each time).
 
     `tracked`: the view has the history of its movements; `detached`: it is none of the tensor's history, and
     a leaf of its own if `requires_grad`.
@@ -38,13 +39,15 @@ class Given:
     def __init__(
         self,
         position: int,
+        number: int,
         tensor: Tensor | None,
         chain: Chain,
         tracked: bool,
         detached: bool,
         requires_grad: bool,
     ) -> None:
-        self.position, self.tensor, self.chain, self.tracked = position, tensor, chain, tracked
+        self.position, self.number, self.tensor = position, number, tensor
+        self.chain, self.tracked = chain, tracked
         self.detached, self.requires_grad = detached, requires_grad
 
 
@@ -55,9 +58,11 @@ class Computed:
         self.slot = slot
 
 
-def given(x: Tensor, source: Source, chain: Chain, where: int) -> Given:
-    """How to make a returned tensor of memory that existed."""
+def given(x: Tensor, source: Source, chain: Chain, where: int, number: int) -> Given:
+    """How to make a returned tensor of memory that existed: argument `where`, or input `number`."""
     owner, detached, tracked = source.owner, False, bool(chain) and x.grad_fn is not None
+    if x is not owner and x._data is not None:  # a view that existed too
+        return Given(-1, -1, x, (), False, False, False)
     t = x
     while t is not owner:
         detached = detached or t._view_kind == DETACHED
@@ -70,7 +75,7 @@ def given(x: Tensor, source: Source, chain: Chain, where: int) -> Given:
             "return it outside @compile"
         )
     leaf = x is not owner and x._requires_grad and not tracked
-    return Given(where, None if where >= 0 else owner, chain, tracked, detached, leaf)
+    return Given(where, number, None, chain, tracked, detached, leaf)
 
 
 def _is_plain_view(x: Tensor, owner: Tensor) -> bool:

@@ -225,7 +225,8 @@ class Variant:
             return x
         source, chain = tracer.locate(x)
         if source.input is not None:
-            return given(x, source, chain, position.get(id(source.owner), -1))
+            where = position.get(id(source.owner), -1)
+            return given(x, source, chain, where, self.sources.index(source))
         if x._retains_grad:
             raise TraceError("retain_grad() is called inside @compile on a result: call it outside")
         freed, root = "", -1
@@ -452,7 +453,9 @@ class Variant:
         history: CompiledBackward | None,
     ) -> Any:
         if type(x) is Given:
-            t = leaves[x.position] if x.tensor is None else x.tensor
+            t = leaves[x.position] if x.position >= 0 else x.tensor
+            t = self.current[x.number] if t is None else t
+            assert t is not None, "what is no argument is held"
             t = follow(t.detach() if x.detached else t, x.chain, x.tracked)
             if x.requires_grad:
                 t._requires_grad = True

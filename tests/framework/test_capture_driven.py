@@ -501,3 +501,19 @@ def test_the_reason_and_the_stretches_are_explained() -> None:
     (stretch,) = explanation.stretches
     assert stretch.where.startswith("test_capture_driven.py:") and stretch.runs == 2 and stretch.kernels > 0
     assert f"stretch up to {stretch.where}: {stretch.ops} ops" in str(explanation)
+
+
+def test_a_copying_reshape_sees_a_write_that_waits() -> None:
+    def make() -> World:
+        history, index, mean = fw.full((3, 4), 1.0), fw.tensor([0, 1, 2]), fw.zeros(4)
+
+        def function(x: fw.Tensor) -> tuple[fw.Tensor, float]:
+            history.mul_(0.5)
+            picked = nn.functional.embedding(index, history.repeat(2, 1))
+            total = x.sum().item()
+            mean.copy_(picked.mean(0))
+            return mean * 1, total
+
+        return function, lambda: (history, mean)
+
+    driven(make, (X,))

@@ -15,7 +15,7 @@ import framework as fw
 import framework.nn.functional as F
 from framework import nn, optim
 from framework.capture.compile import CompiledFunction
-from tests.framework.capture_check import Twins, World, check, nothing, same
+from tests.framework.capture_check import Twins, World, check, grad_of, nothing, same
 
 
 def numbers(*shape: int) -> fw.Tensor:
@@ -435,3 +435,23 @@ def test_a_call_without_arguments_and_without_tensors() -> None:
     twins = Twins(lambda: ((lambda: 3), nothing))
     twins.call()
     twins.call()
+
+
+def test_a_view_that_existed_is_returned_as_itself() -> None:
+    history = fw.rand(3, 4)
+    row = history[1]
+    compiled = CompiledFunction(lambda x: (row, x.detach(), history))
+    x = fw.ones(2).requires_grad_()
+    for _ in range(2):
+        same_row, detached, whole = compiled(x)
+        assert same_row is row and whole is history
+        assert detached is not x and not detached.requires_grad
+
+
+def test_a_returned_gradient_is_that_of_the_call() -> None:
+    weight = fw.ones(2).requires_grad_()
+    compiled = CompiledFunction(lambda x: (weight.grad, grad_of(weight)[0] + x))
+    for value in (1.0, 2.0, 3.0):
+        weight.grad = fw.full((2,), value)
+        gradient, first = compiled(0)
+        assert gradient is weight.grad and first.item() == value

@@ -40,8 +40,7 @@ def run_block(seed: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         trail = Path(folder) / "program.txt"
         command = [sys.executable, "-m", "tests.fuzz", "--programs", str(BLOCK), "--seed", str(seed)]
-        command += ["--trail", str(trail)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run([*command, "--trail", str(trail)], stdout=subprocess.PIPE, text=True)
         print(done.stdout, end="", flush=True)
         if done.returncode not in (0, 1):
             source = trail.read_text() if trail.exists() else "before the first program"

@@ -96,7 +96,7 @@ def _check(program: Program) -> None:
 
 
 def _spread(program: Program, source: str, wanted: list[Observation]) -> list[dict[str, float]]:
-    """By call and path, the largest difference of noisy eager runs; infinite where more than values differ."""
+    """By call and path, the largest difference of noisy runs; infinite where more than values differ."""
     spread: list[dict[str, float]] = [{} for _ in wanted]
     for seed in range(RUNS):
         with noisy(seed):

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 PURE, READS, EFFECTS = range(3)
 # Kinds of steps, the simplest first, as often as they are drawn.
 _PURE_OPS = (
-    "unary unary unary binary binary binary compare where reduce reduce row view view view view unpack copy cast "
-    "integer matmul linear index scatter loss bring make write write write view_write state_write python random "
-    "leaf backward backward gradient train zero_grad step"
+    "unary unary unary binary binary binary compare where reduce reduce row view view view view unpack copy "
+    "cast integer matmul linear index scatter loss bring make write write write view_write state_write "
+    "python random leaf backward backward gradient train zero_grad step"
 ).split()
 _READ_OPS = (*_PURE_OPS, "item", "item", "text", "mask_read")
 _EFFECT_OPS = (*_READ_OPS, *"assign assign count log table store print draw nonlocal".split())
@@ -74,7 +74,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Call:
-    """One call: sizes, values and memory of the arguments, what changes before it and what is done after it."""
+    """One call: sizes, values and memory of the arguments, what changes before and what is done after it."""
 
     rows: int = 4
     seed: int = 0
@@ -144,7 +144,7 @@ _CALL = st.builds(
 
 
 @st.composite
-def programs(draw: Any, level: int | None = None, groups: int = 6) -> Program:
+def programs(draw: Any, level: int | None = None, groups: int = 4) -> Program:
     """Programs of up to `10 * groups` steps, blocks not counted, with three calls."""
     level = draw(st.sampled_from((PURE, PURE, PURE, READS, EFFECTS, EFFECTS))) if level is None else level
     grouped = draw(st.lists(st.lists(_STEPS[level], max_size=10), max_size=groups))

@@ -1,7 +1,7 @@
 """A program as Python source.
 
-Every line is tried on eager tensors as it is written, once for each size of the arguments: a line that cannot run
-is left out, and what it makes tells which later lines it fits. Nothing is compiled here.
+Every line is tried on eager tensors as it is written, once for each size of the arguments: a line that cannot
+run is left out, and what it makes tells which later lines it fits. Nothing is compiled here.
 """
 
 from __future__ import annotations

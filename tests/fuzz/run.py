@@ -14,7 +14,7 @@ from tests.fuzz.program import Program, programs
 CHUNK = 100
 
 
-def run_chunk(number: int, count: int = CHUNK, groups: int = 6, shrink: bool = True) -> MismatchError | None:
+def run_chunk(number: int, count: int = CHUNK, groups: int = 4, shrink: bool = True) -> MismatchError | None:
     """Run the programs that seed `number` stands for; what the smallest that fails does, or None."""
 
     @seed(number)

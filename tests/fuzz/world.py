@@ -1,4 +1,4 @@
-"""The world a program runs in: globals, classes and state of its own, its arguments, and one run of its calls.
+"""The world a program runs in: globals, classes and state of its own, arguments, and one run of its calls.
 
 Source text is made elsewhere; what a run leaves behind is compared elsewhere.
 """
@@ -114,7 +114,7 @@ class World:
             self.function = CompiledFunction(self.function)
 
     def run(self) -> list[Observation]:
-        """Every call in turn, and what could be seen after each, to the first that its caller cannot follow up."""
+        """Every call in turn, and what could be seen after each, to the first that cannot be followed up."""
         seen = []
         for number, call in enumerate(self.program.calls):
             seen.append(self.call(number, call))
