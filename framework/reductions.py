@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from compiler.ops import movement, reduction
 from compiler.ops.indexing import gather
 from compiler.ops.op import Op
+from compiler.sizes import any_symbolic, is_symbolic, largest
 from framework.elementwise import abs as absolute
 from framework.elementwise import (
     add,
@@ -125,7 +126,8 @@ def _moments(x: Tensor, axes: tuple[int, ...], correction: float) -> tuple[Tenso
     count = _count(x, axes)
     average = div(apply_op(reduction.sum, (x,), {"axes": axes}), count)
     total = apply_op(reduction.sum, (square(sub(x, average)),), {"axes": axes})
-    return div(total, builtins.max(count - correction, 0)), average
+    divisor = largest(count - correction, 0) if is_symbolic(count) else builtins.max(count - correction, 0)
+    return div(total, divisor), average
 
 
 def _correction(unbiased: bool | None, correction: float | None) -> float:
@@ -398,7 +400,7 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """exp(input) divided by its sum over `dim`; a row that is all -inf gives nan."""
     x = _floating(input, dtype)
     axes = _softmax_axis(x, dim)
-    if x.numel() == 0:
+    if not any_symbolic(x.shape) and x.numel() == 0:
         return exp(x)
     e = exp(sub(x, apply_op(reduction.amax, (x.detach(),), {"axes": axes})))
     return labelled("SoftmaxBackward0", div(e, apply_op(reduction.sum, (e,), {"axes": axes})))
@@ -408,7 +410,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tenso
     """Logarithm of `softmax`, without its underflow."""
     x = _floating(input, dtype)
     axes = _softmax_axis(x, dim)
-    if x.numel() == 0:
+    if not any_symbolic(x.shape) and x.numel() == 0:
         return exp(x)
     shifted = sub(x, apply_op(reduction.amax, (x.detach(),), {"axes": axes}))
     return labelled(

@@ -15,6 +15,7 @@ import numpy as np
 from compiler.errors import TraceError
 from compiler.ir import Value
 from compiler.ops.op import Movement, Op
+from compiler.sizes import resolve
 from compiler.types import TensorType, contiguous_strides, type_of_array
 from framework.attached import Attached
 from framework.device import CPU, device
@@ -142,10 +143,7 @@ class Tensor(Attached):
         data = self._data
         if data is not None:
             return data.flags.c_contiguous
-        shape, strides, _ = geometry(self)
-        return all(
-            n == 1 or s == c for n, s, c in zip(shape, strides, contiguous_strides(shape), strict=True)
-        )
+        return ask_geometry("it is contiguous", _is_row_major, self)
 
     def data_ptr(self) -> int:
         """Address of the first element."""
@@ -451,20 +449,58 @@ def set_grad(t: Tensor, gradient: Tensor | None) -> None:
         structure.gradients += 1
 
 
-def geometry(t: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+def geometry(t: Tensor) -> Geometry:
     """Shape, strides and offset in elements; of a traced tensor those it will have."""
+    return ask_geometry("its layout", _itself, t)
+
+
+def ask_geometry(words: str, question: Callable[..., Any], t: Tensor, *others: Any) -> Any:
+    """`question(shape, strides, offset, *others)` of a tensor's layout; where sizes are symbolic only the answer
+    becomes a condition of the recording."""
+    return resolve(words, _answered, question, _way_to(t), *others)
+
+
+def _itself(*where: Any) -> Any:
+    return where
+
+
+def _is_row_major(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> bool:
+    return all(n == 1 or s == c for n, s, c in zip(shape, strides, contiguous_strides(shape), strict=True))
+
+
+def _way_to(t: Tensor) -> tuple[Geometry | tuple[int, ...], tuple[Step, ...]]:
+    """Where memory lies (its shape alone when it is row-major), and the movements from there to `t`."""
     data = t._data
     if data is not None:
-        return data.shape, *placement(data)
+        return (data.shape, *placement(data)), ()
     if t._base is None:
-        shape = tuple(payload(t).shape)
-        return shape, contiguous_strides(shape), 0
-    where = geometry(t._base)
-    for op, attrs in t._view:
-        moved = op.view(*where, **attrs)
-        assert moved is not None, f"{op} was a view when it was made"
-        where = moved
+        return tuple(payload(t).shape), ()
+    start, steps = _way_to(t._base)
+    return start, (*steps, *t._view)
+
+
+def _walked(way: tuple[Any, tuple[Step, ...]]) -> Geometry | None:
+    """The layout at the end of a way; None when its last movement needs a copy."""
+    where, steps = way
+    if not where or not isinstance(where[0], tuple):
+        where = where, contiguous_strides(where), 0
+    for op, attrs in steps:
+        if where is not None:
+            where = op.view(*where, **attrs)
     return where
+
+
+def _answered(question: Callable[..., Any], way: Any, *others: Any) -> Any:
+    where = _walked(way)
+    assert where is not None, "a view was one when it was made"
+    return question(*where, *others)
+
+
+def _is_way(start: Any, steps: tuple[Step, ...]) -> bool:
+    return _walked((start, steps)) is not None
 
 
 def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
@@ -506,8 +542,10 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
         known = base is given or (base is not None and base is given.base) or not made.size
         if not known and not np.may_share_memory(made, given):
             return
-    elif op.view(*geometry(source), **attrs) is None:
-        return
+    else:
+        start, steps = _way_to(source)
+        if not resolve(f"{op.name} shares memory", _is_way, start, (*steps, (op, attrs))):
+            return
     through = source._base is not None and source._view_kind != DETACHED
     out._storage = source._storage
     out._base = source._base if through else source
@@ -585,13 +623,12 @@ def _renew_history(t: Tensor) -> None:
     if edge is None:
         t._node, t._output = None, 0
         return
-    where, dtype = geometry(base), base.dtype
+    kind = TensorType(tuple(base.shape), base.dtype)
     for op, attrs in t._view:
-        moved = op.view(*where, **attrs)
-        assert moved is not None, f"{op} was a view when it was made"
-        saved = [TypeOnly(moved[0], dtype), TypeOnly(where[0], dtype)]
-        edge = OpNode(op, attrs, (edge,), (0,), saved, (where[0],)), 0
-        where = moved
+        moved = op.infer(kind, **attrs)
+        saved = [TypeOnly(moved.shape, kind.dtype), TypeOnly(kind.shape, kind.dtype)]
+        edge = OpNode(op, attrs, (edge,), (0,), saved, (kind.shape,)), 0
+        kind = moved
     retained = t._retains_grad
     t._node, t._output = edge
     if retained:

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from compiler import sizes
 from compiler import where as location
-from compiler.ir import Apply, Value, constant
+from compiler.ir import Apply, Measure, Value, constant
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes, memory
 from kernels.dtypes import DType
@@ -231,7 +232,10 @@ def element_type(dtype: DType | np.dtype[Any]) -> DType:
 
 
 def typed_number(x: bool | float, dtype: DType) -> np.ndarray[Any, Any]:
-    """A Python number as a read-only 0-d array; integers wrap at the width as PyTorch's do."""
+    """A Python number as a read-only 0-d array; integers wrap at the width as PyTorch's do. A symbolic size as
+    an IR value."""
+    if sizes.is_symbolic(x):
+        return Measure(TensorType((), dtype), size=x)  # type: ignore[return-value]
     return _number(x, dtype, math.copysign(1.0, x) if x == 0 else 1.0)
 
 
@@ -253,10 +257,15 @@ def _listed(types: tuple[TensorType, ...]) -> str:
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """NumPy's broadcast shape, with PyTorch's error when there is none."""
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        pass
+    if any(map(sizes.any_symbolic, shapes)):
+        shape = sizes.broadcast(shapes)
+        if shape is not None:
+            return shape
+    else:
+        try:
+            return np.broadcast_shapes(*shapes)
+        except ValueError:
+            pass
     listed = " and ".join(str(list(s)) for s in shapes)
     raise RuntimeError(
         f"shapes {listed} cannot be broadcast together: aligned at the right, each pair of sizes "
@@ -381,7 +390,7 @@ def elementwise(
         if condition and types[0].dtype is not dtypes.bool_:
             raise TypeError(f"{name} needs a bool condition, got {_listed(types)}; compare with zero first")
         for t in types:
-            if t.shape != shape:
+            if not sizes.same_shape(t.shape, shape):
                 shape = broadcast_shapes(*(t.shape for t in types))
                 break
         return TensorType(shape, attrs.get("dtype", result) or dtype)

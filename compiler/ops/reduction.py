@@ -18,6 +18,7 @@ from compiler.ops.compare import cast, eq, ne, where
 from compiler.ops.creation import created, iota
 from compiler.ops.movement import expand, flip, pad, permute, reshape, slice
 from compiler.ops.op import Op, Reduction, Sample, dtype_of
+from compiler.sizes import known_equal, same_shape
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes
 from kernels.dtypes import DType
@@ -41,10 +42,14 @@ def kept_shape(shape: Ints, axes: Ints) -> Ints:
 def sum_to(gradient: Any, shape: Ints) -> Any:
     """`gradient` summed down to a `shape` that broadcasts to its own. The one place where that happens."""
     have = tuple(gradient.shape)
-    if have == tuple(shape):
+    if same_shape(have, tuple(shape)):
         return gradient
     added = len(have) - len(shape)
-    axes = tuple(a for a, size in enumerate(have) if a < added or (size != 1 and shape[a - added] == 1))
+    axes = tuple(
+        a
+        for a, size in enumerate(have)
+        if a < added or (not known_equal(size, shape[a - added]) and shape[a - added] == 1)
+    )
     summed = sum(gradient, axes=axes) if axes else gradient
     return reshape(summed, shape=tuple(shape)) if added else summed
 

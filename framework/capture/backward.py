@@ -7,6 +7,7 @@ tape.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import TraceError
-from compiler.ir import Apply, Const, Graph, Input, Value
+from compiler.ir import Apply, Const, Graph, Input, Measure, Value
 from compiler.ops.op import Movement
 from compiler.plan import Request
-from compiler.program import Executable
+from compiler.program import Arena, Executable
 from compiler.types import TensorType
 from framework import autograd
 from framework.capture.tracer import Source, Tracer
@@ -40,13 +41,17 @@ class Backward:
     kept: list[Value]
     sources: list[int]
     graph: Graph
+    arena: Arena | None = None
+    # A program is not run by two threads at once, nor are those that share an arena.
+    lock: threading.RLock = field(default_factory=threading.RLock)
     _program: list[Executable] = field(default_factory=list)
 
-    def program(self) -> Executable:
-        """The backward program; built at the first backward."""
-        if not self._program:
-            self._program.append(Executable(Request(self.graph)))
-        return self._program[0]
+    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run the backward program; it is built at the first backward."""
+        with self.lock:
+            if not self._program:
+                self._program.append(Executable(Request(self.graph), self.arena))
+            return self._program[0](*arrays)
 
 
 def record_backward(roots: Sequence[Tensor], sources: Sequence[Source], tracer: Tracer) -> Backward | None:
@@ -77,7 +82,7 @@ def _split(
     def operand(x: Value) -> Value:
         if x in new:
             return new[x]
-        if isinstance(x, Const) or (isinstance(x, Apply) and not x.inputs):
+        if isinstance(x, Const | Measure) or (isinstance(x, Apply) and not x.inputs):
             return x
         if isinstance(x, Apply) and isinstance(x.op, Movement):
             # A view costs nothing: keep what it views.
@@ -122,8 +127,8 @@ class CompiledBackward(Node):
                 "the backward of a compiled function is itself not differentiable: call the function "
                 "uncompiled for create_graph=True, or compute the second derivative inside @compile"
             )
-        return self.backward.program()(
-            *map(np.ascontiguousarray, seeds), *self.kept, *(e.data for e in self.saved)
+        return self.backward(
+            (*map(np.ascontiguousarray, seeds), *self.kept, *(e.data for e in self.saved))
         )
 
     def release(self) -> None:

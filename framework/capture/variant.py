@@ -13,7 +13,7 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -23,8 +23,8 @@ from compiler.ir import Graph, Input, Value
 from compiler.ops.movement import reshape
 from compiler.ops.reduction import any as any_
 from compiler.plan import Request
-from compiler.program import Executable
-from framework.capture.backward import CompiledBackward, record_backward
+from compiler.program import Arena, Executable
+from framework.capture.backward import Backward, CompiledBackward, record_backward
 from framework.capture.guards import Guard
 from framework.capture.observe import SIMPLE
 from framework.capture.tracer import Chain, Source, Tracer, checks_of, hooks_of
@@ -136,8 +136,27 @@ def fill(tensor: Tensor, array: Array) -> Tensor:
     return tensor
 
 
+class Settled(Protocol):
+    """What an instance of a symbolic recording makes in its own way: gradients, checks, and where it works."""
+
+    arena: Arena
+
+    def differentiate(
+        self, roots: Sequence[Tensor], sources: Sequence[Source], tracer: Tracer
+    ) -> Backward | None:
+        """As `record_backward`."""
+        ...
+
+    def checks(self, graph: Graph) -> list[Value]:
+        """As `checks_of`."""
+        ...
+
+
 class Variant:
     """A program with the conditions under which it stands for a call."""
+
+    # What it is an instance of, when sizes are symbolic.
+    recording: Any = None
 
     def __init__(
         self,
@@ -146,6 +165,7 @@ class Variant:
         leaves: Sequence[Any],
         names: Sequence[Guard],
         structures: Sequence[Guard],
+        settled: Settled | None = None,
     ) -> None:
         self.names, self.structures, self.reads = tuple(names), tuple(structures), tuple(tracer.guards)
         # Asked at every call.
@@ -163,7 +183,8 @@ class Variant:
         returned = set(self.numbers.values())
         self.gradients = self._plan_gradients(tracer, position, returned)
         self.root_kinds = [(tuple(r.shape), r.dtype.numpy) for r in self.roots]
-        self.backward = record_backward(self.roots, self.sources, tracer) if self.roots else None
+        differentiate = record_backward if settled is None else settled.differentiate
+        self.backward = differentiate(self.roots, self.sources, tracer) if self.roots else None
         if self.backward is not None:
             self.first_kept = len(self.values)
             self.values += self.backward.kept
@@ -173,7 +194,7 @@ class Variant:
         for d in tracer.draws.values():
             inputs += [d.seed, d.offset]
         written = [(i, s) for i, s in enumerate(self.sources) if s.writes]
-        self._build(inputs, written)
+        self._build(inputs, written, settled)
         # Where each input's memory comes from: an argument, the gradient of a leaf, or a tensor met inside.
         leaf_of = {id(g): leaf for leaf, g in tracer.gradients_read.values() if g is not None}
         self.arguments = [
@@ -268,13 +289,17 @@ class Variant:
             )
         return planned
 
-    def _build(self, inputs: list[Input], written: list[tuple[int, Source]]) -> None:
+    def _build(
+        self, inputs: list[Input], written: list[tuple[int, Source]], settled: Settled | None
+    ) -> None:
         writes = tuple((i, s.value) for i, s in written if s.value is not s.input)
         graph = Graph(tuple(inputs), (*self.values, *(v for _, v in writes)))
-        flags = tuple(_flag(failed) for failed in checks_of(graph))
+        failures = checks_of(graph) if settled is None else settled.checks(graph)
+        flags = tuple(map(_flag, failures))
         strides = {i: geometry(source.owner)[1] for i, source in enumerate(self.sources)}
         outputs = (*graph.outputs, *flags)
-        self.executable = Executable(Request(Graph(graph.inputs, outputs), writes, flags, strides))
+        arena = None if settled is None else settled.arena
+        self.executable = Executable(Request(Graph(graph.inputs, outputs), writes, flags, strides), arena)
 
     def _bind_scalars(self) -> None:
         first = self.tensor_count
