@@ -24,6 +24,7 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _ATOMS: dict[str, Callable[[int, int], int]] = {
     "//": operator.floordiv,
     "%": operator.mod,
@@ -64,8 +65,9 @@ class Scope:
     def __init__(self) -> None:
         self.atoms: dict[Any, Atom] = {}
         self.conditions: dict[Any, Condition] = {}
-        # Differences that a condition says are zero.
+        # Differences that a condition says are zero, and symbols that one says have their hint.
         self.zero: set[Any] = set()
+        self.pinned: set[Atom] = set()
         self.closed = False
 
     def symbol(self, name: str, hint: int, low: int | None = 0) -> Dim:
@@ -77,10 +79,12 @@ class Scope:
         """End the recording: a size that is asked something from now on has outlived it."""
         self.closed = True
 
-    def require(self, key: Any, holds: Callable[[Values], bool], words: str) -> None:
-        """Note a condition, once for each key."""
+    def require(self, key: Any, asked: Any, holds: Callable[[Values], bool], words: str) -> None:
+        """Note a condition on what is `asked`, once for each key; nothing where its symbols are pinned."""
         if self.closed:
             raise TraceError("a size of a call that was recorded earlier is used: return it from that call")
+        if self.pinned and _symbols(asked) <= self.pinned:
+            return
         self.conditions.setdefault(key, Condition(holds, words))
 
     def atom(self, kind: str, a: Any, b: Any) -> Dim:
@@ -89,7 +93,7 @@ class Scope:
         made = self.atoms.get(key)
         if made is None:
             low, high = _atom_bounds(kind, a, b)
-            text = f"{kind}({_text(a)}, {_text(b)})" if kind.isalpha() else f"({_text(a)} {kind} {_text(b)})"
+            text = f"{kind}({_text(a)}, {_text(b)})" if kind.isalpha() else f"({_factor(a)} {kind} {_factor(b)})"
             made = self.atoms[key] = Atom(kind, (a, b), _ATOMS[kind](_hint(a), _hint(b)), low, high, text)
         return Dim({(made,): 1}, self)
 
@@ -159,9 +163,12 @@ class _Symbolic:
         me = self
         self.scope.require(
             ("fixed", _key(self)),
+            self,
             lambda values: values.of(me) == me.hint,
             f"{self.text()} == {self.hint}",
         )
+        if type(me) is Dim and len(me.terms) == 1 and len(_symbols(me)) == 1:
+            self.scope.pinned |= _symbols(me)
         return self.hint
 
     def _ask(self, relation: str, other: Any) -> bool:
@@ -172,10 +179,9 @@ class _Symbolic:
             self.scope.zero |= {_key(self - other), _key(other - self)}
         self.scope.require(
             (relation, _key(self), _key(other)),
+            (self, other),
             lambda values: compare(values.of(me), values.of(other)) == answer,
-            f"{self.text()} {relation} {_text(other)}"
-            if answer
-            else f"not {self.text()} {relation} {_text(other)}",
+            f"{self.text()} {relation if answer else _OPPOSITES[relation]} {_text(other)}",
         )
         return answer
 
@@ -579,6 +585,7 @@ def resolve(words: str, function: Callable[..., Any], *arguments: Any) -> Any:
     answer = function(*_HINTS.of(arguments))
     scope.require(
         next(_serial),
+        arguments,
         lambda values: function(*values.of(arguments)) == answer,
         f"{words}: {answer}",
     )
@@ -606,12 +613,28 @@ def _scope_of(x: Any) -> Scope | None:
     return None
 
 
+def _symbols(x: Any) -> set[Atom]:
+    """Every symbol that `x` depends on."""
+    if type(x) is Dim:
+        atoms = {atom for term in x.terms for atom in term}
+        return {a for a in atoms if not a.operands}.union(*(_symbols(a.operands) for a in atoms))
+    if type(x) is Real:
+        return _symbols(x.operands)
+    items = x.values() if isinstance(x, dict) else x if isinstance(x, tuple | list) else ()
+    return set().union(*map(_symbols, items))
+
+
 def _hint(x: Any) -> Any:
     return x.hint if is_symbolic(x) else x
 
 
 def _text(x: Any) -> str:
     return x.text() if is_symbolic(x) else str(x)
+
+
+def _factor(x: Any) -> str:
+    text = _text(x)
+    return f"({text})" if " " in text or "*" in text else text
 
 
 def _key(x: Any) -> Any:

@@ -36,7 +36,7 @@ from framework.elementwise import (
 from framework.promotion import FLOATING, convert
 from framework.size import axis_index, axis_indices
 from framework.state import ambient
-from framework.tensor import Tensor, apply_op
+from framework.tensor import Tensor, apply_op, type_of
 from framework.views import reshape, squeeze
 from kernels import dtypes
 from kernels.dtypes import DType
@@ -214,14 +214,21 @@ def std_mean(
     return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
+def _extreme(op: Op, input: Tensor, dim: Any, keepdim: bool) -> Tensor:
+    axes = axis_indices(dim, input.ndim)
+    if ambient.tracer is not None:
+        reduction.require_elements(type_of(input), axes)
+    return _reduced(op, input, axes, keepdim)
+
+
 def amax(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
     """Largest element over `dim`; tied elements share the gradient."""
-    return _reduced(reduction.amax, input, axis_indices(dim, input.ndim), keepdim)
+    return _extreme(reduction.amax, input, dim, keepdim)
 
 
 def amin(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
     """Smallest element over `dim`; tied elements share the gradient."""
-    return _reduced(reduction.amin, input, axis_indices(dim, input.ndim), keepdim)
+    return _extreme(reduction.amin, input, dim, keepdim)
 
 
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -378,7 +385,8 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     """log(sum(exp(input))) over `dim` without overflow; -inf over nothing."""
     x = _floating(input, None)
     axes = axis_indices(dim, x.ndim)
-    if _count(x, axes) == 0:
+    count = _count(x, axes)
+    if not is_symbolic(count) and count == 0:
         return log(sum(exp(x), axes, keepdim))
     top = _finite_top(x, axes)
     kept = add(log(apply_op(reduction.sum, (exp(sub(x, top)),), {"axes": axes})), top)

@@ -14,6 +14,7 @@ import numpy as np
 
 from compiler.errors import TraceError
 from compiler.ir import Value
+from compiler.ops.movement import reshape
 from compiler.ops.op import Movement, Op
 from compiler.sizes import resolve
 from compiler.types import TensorType, contiguous_strides, type_of_array
@@ -542,9 +543,11 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
         known = base is given or (base is not None and base is given.base) or not made.size
         if not known and not np.may_share_memory(made, given):
             return
-    else:
+    elif op is reshape:
         start, steps = _way_to(source)
-        if not resolve(f"{op.name} shares memory", _is_way, start, (*steps, (op, attrs))):
+        # Any other movement is a view, and so is a reshape of what lies in order.
+        in_order = not steps and not (start and isinstance(start[0], tuple))
+        if not in_order and not resolve(f"{op.name} shares memory", _is_way, start, (*steps, (op, attrs))):
             return
     through = source._base is not None and source._view_kind != DETACHED
     out._storage = source._storage

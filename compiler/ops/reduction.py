@@ -87,7 +87,7 @@ def _rounded(out: Any, x: Array) -> Array:
 def _extremum(ufunc: np.ufunc) -> Callable[..., Array]:
     def eager(x: Array, *, axes: Ints) -> Array:
         if x.size == 0:
-            _extremum_type(type_of_array(x), axes=axes)
+            require_elements(type_of_array(x), axes)
         return _rounded(ufunc.reduce(_widened(x), axis=axes, keepdims=True), x)
 
     return eager
@@ -97,14 +97,14 @@ def _reduced_type(x: TensorType, *, axes: Ints) -> TensorType:
     return TensorType(kept_shape(x.shape, axes), x.dtype)
 
 
-def _extremum_type(x: TensorType, *, axes: Ints) -> TensorType:
+def require_elements(x: TensorType, axes: Ints) -> None:
+    """Raise IndexError where an extremum over `axes` would be one of nothing. A program gives the identity."""
     for axis in axes:
         if x.shape[axis] == 0:
             raise IndexError(
                 f"amax/amin: expected reduction dim {axis} to have non-zero size, got {x}; an empty "
                 f"maximum has no value"
             )
-    return _reduced_type(x, axes=axes)
 
 
 def _bool_type(x: TensorType, *, axes: Ints) -> TensorType:
@@ -187,7 +187,7 @@ def _share(g: Any, out: Any, x: Any, axes: Ints) -> Any:
 amax: Reduction = Reduction(
     "amax",
     _extremum(np.maximum),
-    _extremum_type,
+    _reduced_type,
     (_share,),
     combine="max",
     identity=lowest,
@@ -196,7 +196,7 @@ amax: Reduction = Reduction(
 amin: Reduction = Reduction(
     "amin",
     _extremum(np.minimum),
-    _extremum_type,
+    _reduced_type,
     (_share,),
     combine="min",
     identity=highest,

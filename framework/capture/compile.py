@@ -17,9 +17,11 @@ import numpy as np
 
 from compiler.errors import CompilerError, LoweringError, TraceError
 from compiler.program import KernelView
+from framework.capture.dynamic import Shapes
 from framework.capture.explain import Explanation
 from framework.capture.guards import name_guards, structure_guard
 from framework.capture.observe import SIMPLE, EffectError, Observer
+from framework.capture.recording import Draft
 from framework.capture.tracer import Tracer
 from framework.capture.tree import flatten
 from framework.capture.variant import BAD_INPUT, Variant
@@ -56,6 +58,11 @@ class Entry:
     eager: str = ""
     errors: int = 0
 
+    @property
+    def is_kind(self) -> bool:
+        """Whether it holds more than instances of recordings that serve many sizes."""
+        return not self.variants or any(v.recording is None for v in self.variants)
+
 
 class CompiledFunction(Generic[P, R]):
     """A function that replays its recorded program. Call it as the function.
@@ -70,6 +77,7 @@ class CompiledFunction(Generic[P, R]):
         self.entries: dict[Any, Entry] = {}
         self.history: list[Record] = []
         self.refused = 0
+        self.shapes = Shapes()
         self.lock = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -78,17 +86,28 @@ class CompiledFunction(Generic[P, R]):
         key, leaves = call_key(args, kwargs)
         entry = self.entries.get(key)
         if entry is None:
-            with self.lock:
-                if len(self.entries) >= MOST_KINDS or len(self.variants) >= MOST_VARIANTS:
-                    self.refused += 1
-                    return self.function(*args, **kwargs)
-                entry = self.entries.setdefault(key, Entry())
+            entry = self._enter(key, leaves)
+            if entry is None:
+                return self.function(*args, **kwargs)
         for variant in entry.variants:
             if variant.holds(leaves):
                 return self._replay(variant, args, kwargs, leaves)
         if entry.eager:
             return self.function(*args, **kwargs)
-        return self._record(entry, args, kwargs, leaves)
+        return self._record(entry, key, args, kwargs, leaves)
+
+    def _enter(self, key: Any, leaves: list[Any]) -> Entry | None:
+        """The entry of a key met for the first time; None when there are too many."""
+        with self.lock:
+            entry = self.entries.setdefault(key, Entry())
+            if entry.variants or self.shapes.find(self.entries, key, leaves):
+                return entry
+            kinds = sum(e.is_kind for e in self.entries.values())
+            if kinds > MOST_KINDS or len(self.variants) >= MOST_VARIANTS:
+                self.refused += 1
+                del self.entries[key]
+                return None
+            return entry
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -99,18 +118,27 @@ class CompiledFunction(Generic[P, R]):
             raise AttributeError(name)
         return getattr(self.function, name)
 
-    def _record(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> Any:
+    def _record(
+        self, entry: Entry, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
+    ) -> Any:
         with self.lock:
             begin = time.perf_counter()
             # Another thread may have recorded this call while this one waited.
             known = next((v for v in entry.variants if v.holds(leaves)), None)
+            if known is None and self.shapes.find(self.entries, key, leaves):
+                known = entry.variants[-1]
             if known is not None:
                 return self._replay(known, args, kwargs, leaves)
             why = self._why_again(entry)
             if len(self.variants) >= MOST_VARIANTS:
                 entry.eager = f"{MOST_VARIANTS} variants exist already; the older ones keep serving"
                 return self.function(*args, **kwargs)
-            variant, reason, raised = self._capture(args, kwargs, leaves)
+            draft = self.shapes.draft(key, leaves)
+            variant, reason, raised = self._capture(args, kwargs, leaves, draft)
+            if draft is not None and variant is None:
+                variant, reason, raised = self._capture(args, kwargs, leaves)
+            elif draft is not None and not entry.variants:
+                why = draft.words
             self.history.append(Record(reason or why, time.perf_counter() - begin, variant))
             if variant is None:
                 if self.strict and not raised:
@@ -120,7 +148,8 @@ class CompiledFunction(Generic[P, R]):
                 if not raised or entry.errors >= MOST_ERRORS:
                     entry.eager = reason
             elif variant.recheck() is None:
-                entry.variants.append(variant)
+                self.shapes.recorded(key, leaves, draft, variant)
+                self.shapes.enter(self.entries, key, variant)
         if variant is None or variant not in entry.variants:
             return self.function(*args, **kwargs)
         result = BAD_INPUT if variant.overlaps(leaves) else variant.replay(leaves)
@@ -128,6 +157,7 @@ class CompiledFunction(Generic[P, R]):
             return result
         # The call will not get as far as making the optimizer state that the recording made.
         entry.variants.remove(variant)
+        self.shapes.forget(key, leaves, variant)
         for undo in reversed(variant.undo):
             undo()
         return self.function(*args, **kwargs)
@@ -149,28 +179,32 @@ class CompiledFunction(Generic[P, R]):
         return last.recheck() or last.first_change() or "another thread changed what is guarded"
 
     def _capture(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], draft: Draft | None = None
     ) -> tuple[Variant | None, str, bool]:
         """The program of one call, or None, the reason it must run eagerly, and whether that was an error.
 
-        Nothing real is changed either way.
+        With a draft what it names is symbolic. Nothing real is changed either way.
         """
         if any(isinstance(x, np.ndarray) for x in leaves):
             return None, "an argument is a NumPy array, whose elements may change: pass a tensor", False
-        tracer, observer = Tracer(), Observer()
+        tracer, observer = Tracer() if draft is None else draft.tracer, Observer()
         grad_mode = ambient.grad_enabled
-        for x in leaves:
-            if isinstance(x, Tensor):
-                tracer.adopt(x)
+        if draft is None:
+            for x in leaves:
+                if isinstance(x, Tensor):
+                    tracer.adopt(x)
         function = self.function.__call__ if isinstance(self.function, Module) else self.function
         ambient.tracer = tracer
         try:
+            if draft is not None:
+                args, kwargs, leaves = draft.arguments(args, kwargs)
             result = observer.run(function, args, kwargs)
             if ambient.grad_enabled is not grad_mode:
                 raise TraceError("the call leaves gradients switched on or off: use a with block")
             tracer.require_same_history()
             structures = [structure_guard(thing) for thing in tracer.touched.values()]
-            return Variant(tracer, result, leaves, name_guards(observer), structures), "", False
+            make = Variant if draft is None else draft.settle
+            return make(tracer, result, leaves, name_guards(observer), structures), "", False
         except (TraceError, LoweringError) as error:
             tracer.roll_back()
             return None, str(error), False
@@ -191,8 +225,9 @@ class CompiledFunction(Generic[P, R]):
 
     @property
     def variants(self) -> list[Variant]:
-        """Every program made so far."""
-        return [v for entry in self.entries.values() for v in entry.variants]
+        """Every program recorded so far; of those with symbolic sizes one instance."""
+        every = [v for entry in self.entries.values() for v in entry.variants]
+        return list({id(v if v.recording is None else v.recording): v for v in every}.values())
 
     @property
     def kernels(self) -> list[KernelView]:

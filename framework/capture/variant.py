@@ -258,7 +258,7 @@ class Variant:
             return Given(where, None if where >= 0 else owner, chain)
         freed, root = "", -1
         if x.requires_grad and x._node is not None:
-            if _is_freed(x._node):
+            if is_freed(x._node):
                 freed = x._node.name()
             else:
                 root = len(self.roots)
@@ -498,7 +498,7 @@ def _flag(failed: Value) -> Value:
     return reshape.trace(any_.trace(failed, axes=tuple(range(failed.ndim))), shape=())
 
 
-def _is_freed(node: Node) -> bool:
+def is_freed(node: Node) -> bool:
     """Whether a backward pass has used up the history of `node`."""
     stack, seen = [node], {node}
     while stack:
