@@ -39,7 +39,7 @@ class Atom:
     `low` and `high` bound every value it can have; None where nothing is known.
     """
 
-    __slots__ = ("hint", "high", "kind", "low", "operands", "serial", "text")
+    __slots__ = ("high", "hint", "kind", "low", "operands", "serial", "text")
 
     def __init__(
         self, kind: str, operands: tuple[Any, ...], hint: int, low: int | None, high: int | None, text: str
@@ -50,13 +50,17 @@ class Atom:
 
 
 class Condition:
-    """What a recording relies on: `holds(values)` for an assignment of symbols, and the words for it."""
+    """What a recording relies on: `holds(values)` for an assignment of symbols, and the words for it.
 
-    __slots__ = ("holds", "words")
+    `about` names two things of which it only says whether they share memory.
+    """
+
+    __slots__ = ("about", "holds", "words")
 
     def __init__(self, holds: Callable[[Values], bool], words: str) -> None:
         self.holds = holds
         self.words = words
+        self.about: tuple[Any, Any] | None = None
 
 
 class Scope:
@@ -79,13 +83,13 @@ class Scope:
         """End the recording: a size that is asked something from now on has outlived it."""
         self.closed = True
 
-    def require(self, key: Any, asked: Any, holds: Callable[[Values], bool], words: str) -> None:
+    def require(self, key: Any, asked: Any, holds: Callable[[Values], bool], words: str) -> Condition | None:
         """Note a condition on what is `asked`, once for each key; nothing where its symbols are pinned."""
         if self.closed:
             raise TraceError("a size of a call that was recorded earlier is used: return it from that call")
         if self.pinned and _symbols(asked) <= self.pinned:
-            return
-        self.conditions.setdefault(key, Condition(holds, words))
+            return None
+        return self.conditions.setdefault(key, Condition(holds, words))
 
     def atom(self, kind: str, a: Any, b: Any) -> Dim:
         """`kind` of two sizes, as a size."""
@@ -93,7 +97,9 @@ class Scope:
         made = self.atoms.get(key)
         if made is None:
             low, high = _atom_bounds(kind, a, b)
-            text = f"{kind}({_text(a)}, {_text(b)})" if kind.isalpha() else f"({_factor(a)} {kind} {_factor(b)})"
+            text = (
+                f"{kind}({_text(a)}, {_text(b)})" if kind.isalpha() else f"({_factor(a)} {kind} {_factor(b)})"
+            )
             made = self.atoms[key] = Atom(kind, (a, b), _ATOMS[kind](_hint(a), _hint(b)), low, high, text)
         return Dim({(made,): 1}, self)
 
@@ -419,7 +425,9 @@ class Real(_Symbolic):
 
     __slots__ = ("compute", "operands", "sign")
 
-    def __init__(self, sign: str, compute: Callable[[Any, Any], Any], operands: tuple[Any, Any], scope: Scope):
+    def __init__(
+        self, sign: str, compute: Callable[[Any, Any], Any], operands: tuple[Any, Any], scope: Scope
+    ):
         self.sign, self.compute, self.operands, self.scope = sign, compute, operands, scope
         self.hint = compute(_hint(operands[0]), _hint(operands[1]))
 
@@ -592,6 +600,34 @@ def resolve(words: str, function: Callable[..., Any], *arguments: Any) -> Any:
     return answer
 
 
+def resolve_sharing(
+    words: str, function: Callable[..., bool], *arguments: Any
+) -> tuple[bool, Condition | None]:
+    """As `resolve`, for a question that is mostly of no consequence: whether something shares memory.
+
+    The answer is that of sizes with nothing special about them, where 1 might differ; whoever knows more may drop
+    the condition.
+    """
+    scope = _scope_of(arguments)
+    if scope is None:
+        return function(*arguments), None
+    answer = function(*_HINTS.of(arguments))
+    if not _symbols(arguments) <= scope.pinned:
+        symbols = [a for a in scope.atoms.values() if not a.operands]
+        usual = {a.text: a.hint if a.hint > 1 else 101 + 2 * i for i, a in enumerate(symbols)}
+        try:
+            answer = function(*Values(usual).of(arguments))
+        except (ArithmeticError, AssertionError, IndexError, RuntimeError, ValueError):
+            pass
+    condition = scope.require(
+        next(_serial),
+        arguments,
+        lambda values: function(*values.of(arguments)) == answer,
+        f"{words}: {answer}",
+    )
+    return answer, condition
+
+
 class _Hints(Values):
     def __init__(self) -> None:
         super().__init__({})
@@ -749,9 +785,15 @@ def _atom_bounds(kind: str, a: Any, b: Any) -> tuple[int | None, int | None]:
     (low, high), (other_low, other_high) = _bounds(a), _bounds(b)
     if kind == "//":
         # A divisor is never 0: that was asked before.
-        return (0 if low is not None and low >= 0 and other_low is not None and other_low >= 0 else None), None
+        return (
+            0 if low is not None and low >= 0 and other_low is not None and other_low >= 0 else None
+        ), None
     if kind == "%":
-        return (0, None if type(b) is Dim else b - 1) if other_low is not None and other_low >= 0 else (None, None)
+        return (
+            (0, None if type(b) is Dim else b - 1)
+            if other_low is not None and other_low >= 0
+            else (None, None)
+        )
     if kind == "max":
         lows = [n for n in (low, other_low) if n is not None]
         return max(lows, default=None), None if high is None or other_high is None else max(high, other_high)

@@ -12,7 +12,7 @@ import numpy as np
 from framework.creation import clone
 from framework.device import device, require_cpu
 from framework.promotion import convert
-from framework.tensor import Tensor
+from framework.tensor import Tensor, ask_sharing, is_row_major
 from kernels import dtypes
 from kernels.dtypes import DType
 
@@ -92,7 +92,13 @@ def cuda(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
     """The tensor itself when it is row-major, else a row-major copy."""
-    return input if input.is_contiguous() else clone(input)
+    if input._data is not None:
+        return input if input.is_contiguous() else clone(input)
+    in_order, condition = ask_sharing("contiguous() is the tensor itself", is_row_major, input)
+    made = input if in_order else clone(input)
+    if condition is not None:
+        condition.about = input, made
+    return made
 
 
 def pin_memory(input: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from compiler.errors import TraceError
 from compiler.ir import Value
 from compiler.ops.movement import reshape
 from compiler.ops.op import Movement, Op
-from compiler.sizes import resolve
+from compiler.sizes import Condition, resolve, resolve_sharing
 from compiler.types import TensorType, contiguous_strides, type_of_array
 from framework.attached import Attached
 from framework.device import CPU, device
@@ -144,7 +144,7 @@ class Tensor(Attached):
         data = self._data
         if data is not None:
             return data.flags.c_contiguous
-        return ask_geometry("it is contiguous", _is_row_major, self)
+        return ask_geometry("it is contiguous", is_row_major, self)
 
     def data_ptr(self) -> int:
         """Address of the first element."""
@@ -468,10 +468,6 @@ def _itself(*where: Any) -> Any:
     return where
 
 
-def _is_row_major(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> bool:
-    return all(n == 1 or s == c for n, s, c in zip(shape, strides, contiguous_strides(shape), strict=True))
-
-
 def _way_to(t: Tensor) -> tuple[Geometry | tuple[int, ...], tuple[Step, ...]]:
     """Where memory lies (its shape alone when it is row-major), and the movements from there to `t`."""
     data = t._data
@@ -498,6 +494,16 @@ def _answered(question: Callable[..., Any], way: Any, *others: Any) -> Any:
     where = _walked(way)
     assert where is not None, "a view was one when it was made"
     return question(*where, *others)
+
+
+def ask_sharing(words: str, question: Callable[..., bool], t: Tensor) -> tuple[bool, Condition | None]:
+    """As `ask_geometry`, of what decides only whether memory is shared; see `resolve_sharing`."""
+    return resolve_sharing(words, _answered, question, _way_to(t))
+
+
+def is_row_major(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> bool:
+    """Whether elements lie in row-major order without gaps."""
+    return all(n == 1 or s == c for n, s, c in zip(shape, strides, contiguous_strides(shape), strict=True))
 
 
 def _is_way(start: Any, steps: tuple[Step, ...]) -> bool:
@@ -546,9 +552,12 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
     elif op is reshape:
         start, steps = _way_to(source)
         # Any other movement is a view, and so is a reshape of what lies in order.
-        in_order = not steps and not (start and isinstance(start[0], tuple))
-        if not in_order and not resolve(f"{op.name} shares memory", _is_way, start, (*steps, (op, attrs))):
-            return
+        if steps or (start and isinstance(start[0], tuple)):
+            shares, condition = resolve_sharing("reshape is a view", _is_way, start, (*steps, (op, attrs)))
+            if condition is not None:
+                condition.about = source, out
+            if not shares:
+                return
     through = source._base is not None and source._view_kind != DETACHED
     out._storage = source._storage
     out._base = source._base if through else source

@@ -127,9 +127,7 @@ class CompiledBackward(Node):
                 "the backward of a compiled function is itself not differentiable: call the function "
                 "uncompiled for create_graph=True, or compute the second derivative inside @compile"
             )
-        return self.backward(
-            (*map(np.ascontiguousarray, seeds), *self.kept, *(e.data for e in self.saved))
-        )
+        return self.backward((*map(np.ascontiguousarray, seeds), *self.kept, *(e.data for e in self.saved)))
 
     def release(self) -> None:
         self.kept = None

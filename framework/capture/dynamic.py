@@ -109,6 +109,8 @@ class Shapes:
         family.note(now)
         if variant.recording is not None:
             family.recordings.append(variant.recording)
+        elif draft is not None and draft.is_unfit:
+            family.unfit.add(now)
         elif draft is not None:
             family.fixed = True
 

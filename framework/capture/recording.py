@@ -101,7 +101,11 @@ class Draft:
     """
 
     def __init__(
-        self, places: Sequence[Place], groups: Sequence[Sequence[int]], now: tuple[int, ...], leaves: list[Any]
+        self,
+        places: Sequence[Place],
+        groups: Sequence[Sequence[int]],
+        now: tuple[int, ...],
+        leaves: list[Any],
     ) -> None:
         self.places, self.groups, self.now, self.actual = places, groups, now, leaves
         self.tracer = DraftTracer()
@@ -111,7 +115,8 @@ class Draft:
             value = now[group[0]]
             symbol = self.scope.symbol(f"n{number}", value, 0 if value >= 0 else None)
             self.symbols.update(dict.fromkeys(group, symbol))
-        self.variant: Variant | None = None
+        # Set when the recording turned out to be of use for other sizes only.
+        self.is_unfit = False
         # What may be negative and is not now is not negative then.
         self.positive = [g[0] for g in groups if any(places[i][1] < 0 for i in g) and now[g[0]] >= 0]
 
@@ -123,7 +128,8 @@ class Draft:
     def legend(self) -> list[str]:
         """What every symbol stands for."""
         return [
-            f"n{number} is {' and '.join(map(self._place, group))}" for number, group in enumerate(self.groups)
+            f"n{number} is {' and '.join(map(self._place, group))}"
+            for number, group in enumerate(self.groups)
         ]
 
     def _place(self, number: int) -> str:
@@ -159,16 +165,21 @@ class Draft:
         return args, kwargs, leaves
 
     def settle(
-        self, tracer: Tracer, result: Any, leaves: list[Any], names: Sequence[Guard], structures: Sequence[Guard]
+        self,
+        tracer: Tracer,
+        result: Any,
+        leaves: list[Any],
+        names: Sequence[Guard],
+        structures: Sequence[Guard],
     ) -> Variant:
         """The program for this call's sizes, an instance of what was recorded."""
         recording = Recording(self, result, leaves, names, structures)
         self.scope.close()
         values = recording.values_of(self.now)
         if values is None:
+            self.is_unfit = True
             raise TraceError("a condition on sizes does not hold for the sizes it was made from")
-        self.variant = recording.instance(self.actual, values)
-        return self.variant
+        return recording.instance(self.actual, values)
 
 
 def _require_plain(x: Any) -> None:
@@ -179,7 +190,9 @@ def _require_plain(x: Any) -> None:
     elif type(x) is dict:
         for item in x.values():
             _require_plain(item)
-    elif isinstance(x, tuple | list | dict) or (hasattr(x, "__dataclass_fields__") and not isinstance(x, type)):
+    elif isinstance(x, tuple | list | dict) or (
+        hasattr(x, "__dataclass_fields__") and not isinstance(x, type)
+    ):
         raise TraceError("an argument is a container of a class of its own")
 
 
@@ -204,10 +217,20 @@ class Recording:
     """A call recorded with symbolic sizes, ready to be made into programs."""
 
     def __init__(
-        self, draft: Draft, result: Any, leaves: list[Any], names: Sequence[Guard], structures: Sequence[Guard]
+        self,
+        draft: Draft,
+        result: Any,
+        leaves: list[Any],
+        names: Sequence[Guard],
+        structures: Sequence[Guard],
     ) -> None:
         tracer = draft.tracer
-        self.places, self.groups, self.now, self.positive = draft.places, draft.groups, draft.now, draft.positive
+        self.places, self.groups, self.now, self.positive = (
+            draft.places,
+            draft.groups,
+            draft.now,
+            draft.positive,
+        )
         self.legend = draft.legend()
         self.position = {id(x): i for i, x in enumerate(leaves) if isinstance(x, Tensor)}
         self.stand_ins = [x for x in leaves if isinstance(x, Tensor)]
@@ -215,18 +238,26 @@ class Recording:
         _require_settled(result)
         roots: list[Tensor] = []
         self.result = map_leaves(lambda x: self._returned(x, tracer, roots), result)
+        self.handed_out: list[Returned] = []
+        map_leaves(lambda x: self.handed_out.append(x) if type(x) is Returned else None, self.result)
         self.gradients = [
             (leaf, None if g is None else self._gradient(g, tracer))
             for leaf, g in tracer.gradients.values()
             if leaf._data is not None or id(leaf) in self.position
         ]
+        self.handed_out += [g for _, g in self.gradients if isinstance(g, Returned)]
         # Locating results may have met tensors for the first time.
         self.sources = tracer.real_sources()
         self.backward = record_backward(roots, self.sources, tracer) if roots else None
         self.scalars, self.draws, self.guards = tracer.scalars, tracer.draws, tracer.guards
         self.gradients_read, self.undo = tracer.gradients_read, tracer.undo
         self._order()
-        self.conditions = list(draft.scope.conditions.values())
+        handed_out = {id(r.source) for r in self.handed_out}
+        self.conditions = [
+            c
+            for c in draft.scope.conditions.values()
+            if c.about is None or _matters(c.about, tracer, handed_out)
+        ]
         self.lock, self.clock = threading.RLock(), Clock()
         self.arena, self.backward_arena = Arena(), Arena()
         self.latest: Variant | None = None
@@ -249,9 +280,7 @@ class Recording:
 
     def _order(self) -> None:
         """Every node that a program may need, operands first; and for those that check, what they check."""
-        handed_out: list[Returned] = [g for _, g in self.gradients if isinstance(g, Returned)]
-        map_leaves(lambda x: handed_out.append(x) if type(x) is Returned else None, self.result)
-        outputs: list[Value] = [r.source.value for r in handed_out]
+        outputs: list[Value] = [r.source.value for r in self.handed_out]
         outputs += [v for s in self.sources for v in (s.value, s.input) if v is not None]
         if self.backward is not None:
             outputs += self.backward.kept
@@ -300,6 +329,12 @@ class Recording:
     def words(self) -> list[str]:
         """What is symbolic, and the conditions on it."""
         return [*self.legend, *(f"condition: {c.words}" for c in self.conditions)]
+
+
+def _matters(about: tuple[Tensor, Tensor], tracer: Tracer, handed_out: set[int]) -> bool:
+    """Whether anybody can tell if two tensors share memory: one is written to, or the second handed out."""
+    sources = [tracer.locate(t)[0] for t in about]
+    return any(s.writes for s in sources) or id(sources[1]) in handed_out
 
 
 class SettledTracer(Tracer):

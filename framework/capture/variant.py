@@ -289,9 +289,7 @@ class Variant:
             )
         return planned
 
-    def _build(
-        self, inputs: list[Input], written: list[tuple[int, Source]], settled: Settled | None
-    ) -> None:
+    def _build(self, inputs: list[Input], written: list[tuple[int, Source]], settled: Settled | None) -> None:
         writes = tuple((i, s.value) for i, s in written if s.value is not s.input)
         graph = Graph(tuple(inputs), (*self.values, *(v for _, v in writes)))
         failures = checks_of(graph) if settled is None else settled.checks(graph)
