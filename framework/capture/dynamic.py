@@ -86,7 +86,7 @@ class Shapes:
         self.instances[key, id(variant.recording)] = entry, variant, -1
         while len(self.instances) > MOST_INSTANCES:
             where, (entry, old, calls) = self.instances.popitem(last=False)
-            if old.calls != calls and old is not variant:
+            if old.calls != calls or old is variant:
                 self.instances[where] = entry, old, old.calls
                 continue
             entry.variants = [v for v in entry.variants if v is not old]

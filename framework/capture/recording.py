@@ -7,9 +7,11 @@ other: an ordinary Variant. Which calls a recording serves is asked in dynamic.p
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -318,7 +320,7 @@ class Recording:
 
     def instance(self, leaves: Sequence[Any], values: Values) -> Variant:
         """The program for the sizes that `values` gives."""
-        with self.lock:
+        with self.lock, _no_collection():
             made = Instance(self, leaves, values)
             variant = Variant(made.tracer, made.result, leaves, self.names, self.structures, made)
             # Instances write the same tensors, and work in the same memory one at a time.
@@ -335,6 +337,18 @@ def _matters(about: tuple[Tensor, Tensor], tracer: Tracer, handed_out: set[int])
     """Whether anybody can tell if two tensors share memory: one is written to, or the second handed out."""
     sources = [tracer.locate(t)[0] for t in about]
     return any(s.writes for s in sources) or id(sources[1]) in handed_out
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """No cyclic garbage is looked for inside: a plan is so many objects that it takes as long as planning."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class SettledTracer(Tracer):
