@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler.ops.op import Geometry, Movement, Op, Sample, broadcast_shapes
-from compiler.sizes import same_shape
+from compiler.sizes import largest, same_shape
 from compiler.types import TensorType
 
 Ints = tuple[int, ...]
@@ -177,10 +177,10 @@ def _slice_gradient(g: Any, out: Any, x: Any, starts: Ints, stops: Ints, steps: 
     ends = tuple(start + size for start, size in zip(starts, g.shape, strict=True))
     # The zeros behind the last element of a step may reach past the input.
     kept = tuple(
-        size if step == 1 else size - builtins.max(end - full, 0)
+        size if step == 1 else size - largest(end - full, 0)
         for size, end, full, step in zip(g.shape, ends, x.shape, steps, strict=True)
     )
-    if kept != tuple(g.shape):
+    if not same_shape(kept, tuple(g.shape)):
         g = slice(g, starts=(0,) * len(kept), stops=kept, steps=(1,) * len(kept))
     high = tuple(full - start - size for full, start, size in zip(x.shape, starts, g.shape, strict=True))
     return pad(g, low=starts, high=high, value=0)

@@ -73,8 +73,10 @@ class Shapes:
             except Exception:  # noqa: BLE001 -- recorded as it is, the call says what is the matter
                 family.unfit.add(now)
                 continue
-            self.enter(entries, key, variant)
-            return True
+            # This also binds the tensors that the program holds.
+            if variant.holds(leaves):
+                self.enter(entries, key, variant)
+                return True
         return False
 
     def enter(self, entries: dict[Any, Any], key: Any, variant: Variant) -> None:
