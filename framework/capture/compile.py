@@ -19,7 +19,7 @@ from compiler.errors import CompilerError, LoweringError, TraceError
 from compiler.program import KernelView
 from framework.capture.dynamic import Shapes
 from framework.capture.explain import Explanation
-from framework.capture.guards import name_guards, structure_guard
+from framework.capture.guards import name_guards, reached, structure_guard
 from framework.capture.observe import SIMPLE, EffectError, Observer
 from framework.capture.recording import Draft
 from framework.capture.tracer import Tracer
@@ -204,7 +204,8 @@ class CompiledFunction(Generic[P, R]):
             tracer.require_same_history()
             structures = [structure_guard(thing) for thing in tracer.touched.values()]
             make = Variant if draft is None else draft.settle
-            return make(tracer, result, leaves, name_guards(observer), structures), "", False
+            elsewhere = reached(observer, tracer.touched.values())
+            return make(tracer, result, leaves, name_guards(observer), structures, elsewhere), "", False
         except (TraceError, LoweringError) as error:
             tracer.roll_back()
             return None, str(error), False

@@ -173,6 +173,7 @@ class Draft:
         leaves: list[Any],
         names: Sequence[Guard],
         structures: Sequence[Guard],
+        elsewhere: set[int],
     ) -> Variant:
         """The program for this call's sizes, an instance of what was recorded."""
         recording = Recording(self, result, leaves, names, structures)
@@ -322,7 +323,8 @@ class Recording:
         """The program for the sizes that `values` gives."""
         with self.lock, _no_collection():
             made = Instance(self, leaves, values)
-            variant = Variant(made.tracer, made.result, leaves, self.names, self.structures, made)
+            held = {id(s.owner) for s in self.sources if id(s.owner) not in self.position}
+            variant = Variant(made.tracer, made.result, leaves, self.names, self.structures, held, made)
             # Instances write the same tensors, and work in the same memory one at a time.
             variant.recording, variant.lock, variant.clock = self, self.lock, self.clock
             self.latest = variant

@@ -165,6 +165,7 @@ class Variant:
         leaves: Sequence[Any],
         names: Sequence[Guard],
         structures: Sequence[Guard],
+        elsewhere: set[int],
         settled: Settled | None = None,
     ) -> None:
         self.names, self.structures, self.reads = tuple(names), tuple(structures), tuple(tracer.guards)
@@ -174,6 +175,8 @@ class Variant:
         self.undo = tuple(tracer.undo)
         self.lock = threading.RLock()
         position = {id(x): i for i, x in enumerate(leaves) if isinstance(x, Tensor)}
+        # Arguments that the recorded code also knew by another name: one input stands for both.
+        self.known = [(i, x) for i, x in enumerate(leaves) if isinstance(x, Tensor) and id(x) in elsewhere]
         self.sources = tracer.real_sources()
         _require_apart(self.sources)
         self.values: list[Value] = []
@@ -182,6 +185,10 @@ class Variant:
         self.result = map_leaves(lambda x: self._plan_result(x, tracer, position), result)
         returned = set(self.numbers.values())
         self.gradients = self._plan_gradients(tracer, position, returned)
+        # An argument that gets a gradient must be none of the other tensors that do: the later would replace it.
+        given = [slot.position for slot in self.gradients if slot.position >= 0]
+        kept = [slot.leaf for slot in self.gradients if slot.leaf is not None]
+        self.apart = [(p, leaf) for p in given for leaf in kept]
         self.root_kinds = [(tuple(r.shape), r.dtype.numpy) for r in self.roots]
         differentiate = record_backward if settled is None else settled.differentiate
         self.backward = differentiate(self.roots, self.sources, tracer) if self.roots else None
@@ -322,7 +329,13 @@ class Variant:
         for read, value in self.reads:
             if read() != value:
                 return False
-        return not self.no_gradient or all(leaves[p]._grad is None for p in self.no_gradient)
+        for p in self.no_gradient:
+            if leaves[p]._grad is not None:
+                return False
+        for p, tensor in self.known:
+            if leaves[p] is not tensor:
+                return False
+        return not self.apart or all(leaves[p] is not leaf for p, leaf in self.apart)
 
     def first_change(self) -> str | None:
         """The first name or number that is not what it was, in words."""
