@@ -72,8 +72,9 @@ class Const(Value):
 
 @dataclass(frozen=True, eq=False)
 class Measure(Value):
-    """A number computed from symbolic sizes, without axes; a program for given sizes holds it as memory, so that
-    its kernels serve every size.
+    """A number computed from symbolic sizes, without axes.
+
+    A program for given sizes holds it as memory, so that its kernels serve every size.
     """
 
     size: Any = None

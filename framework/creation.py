@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from compiler.dims import is_symbolic
 from compiler.ops.compare import where as select_where
 from compiler.ops.creation import full as full_op
 from compiler.ops.creation import iota
-from compiler.sizes import is_symbolic
 from framework.device import require_cpu
 from framework.elementwise import add, le, mul, sub
 from framework.promotion import Number, convert, number_dtype

@@ -119,8 +119,7 @@ class TypeOnly:
         self.dtype = dtype
 
     def array(self) -> Any:
-        """An array of this type that holds one element; a nameless input, which no program can read, where sizes
-        are symbolic."""
+        """An array of this type that holds one element; where sizes are symbolic an input of no program."""
         if any_symbolic(self.shape):
             return Input(TensorType(self.shape, self.dtype), name="only its type is read")
         # np.broadcast_to takes ten times as long.

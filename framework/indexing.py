@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from compiler.dims import is_symbolic
 from compiler.ops import compare, indexing, movement
-from compiler.sizes import is_symbolic, largest, same_shape, smallest
+from compiler.sizes import largest, same_shape, smallest
 from framework.autograd import Function
 from framework.elementwise import labelled
 from framework.graph import shape_of

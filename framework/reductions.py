@@ -9,10 +9,11 @@ import builtins
 import math
 from typing import Any, NamedTuple
 
+from compiler.dims import is_symbolic
 from compiler.ops import movement, reduction
 from compiler.ops.indexing import gather
 from compiler.ops.op import Op
-from compiler.sizes import any_symbolic, is_symbolic, largest
+from compiler.sizes import any_symbolic, largest
 from framework.elementwise import abs as absolute
 from framework.elementwise import (
     add,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from compiler.sizes import is_symbolic
+from compiler.dims import is_symbolic
 
 
 class Size(tuple[int, ...]):

@@ -16,12 +16,13 @@ from compiler.errors import TraceError
 from compiler.ir import Value
 from compiler.ops.movement import reshape
 from compiler.ops.op import Movement, Op
-from compiler.sizes import Condition, resolve, resolve_sharing
-from compiler.types import TensorType, contiguous_strides, type_of_array
+from compiler.sizes import resolve, resolve_sharing
+from compiler.types import TensorType, type_of_array
 from framework.attached import Attached
 from framework.device import CPU, device
 from framework.graph import AccumulateGrad, Edge, Node, OpNode, TypeOnly, saved_entry, saved_levels, shape_of
 from framework.handle import RemovableHandle
+from framework.layout import Geometry, Step, answered, is_row_major, is_way, itself
 from framework.size import Size, axis_index
 from framework.state import ambient, structure, structure_changed
 from framework.storage import Storage, placement
@@ -29,7 +30,6 @@ from kernels import dtypes
 from kernels.dtypes import DType
 
 Array = np.ndarray[Any, Any]
-Step = tuple[Movement, Mapping[str, Any]]
 
 # How a view relates to the history of its base.
 TRACKED, DETACHED, MADE_WITHOUT_GRAD = 0, 1, 2
@@ -450,64 +450,25 @@ def set_grad(t: Tensor, gradient: Tensor | None) -> None:
         structure.gradients += 1
 
 
-Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
-
-
 def geometry(t: Tensor) -> Geometry:
     """Shape, strides and offset in elements; of a traced tensor those it will have."""
-    return ask_geometry("its layout", _itself, t)
+    return ask_geometry("its layout", itself, t)
 
 
 def ask_geometry(words: str, question: Callable[..., Any], t: Tensor, *others: Any) -> Any:
-    """`question(shape, strides, offset, *others)` of a tensor's layout; where sizes are symbolic only the answer
-    becomes a condition of the recording."""
-    return resolve(words, _answered, question, _way_to(t), *others)
+    """`question(shape, strides, offset, *others)` of a tensor; a condition where sizes are symbolic."""
+    return resolve(words, answered, question, way_to(t), *others)
 
 
-def _itself(*where: Any) -> Any:
-    return where
-
-
-def _way_to(t: Tensor) -> tuple[Geometry | tuple[int, ...], tuple[Step, ...]]:
+def way_to(t: Tensor) -> tuple[Geometry | tuple[int, ...], tuple[Step, ...]]:
     """Where memory lies (its shape alone when it is row-major), and the movements from there to `t`."""
     data = t._data
     if data is not None:
         return (data.shape, *placement(data)), ()
     if t._base is None:
         return tuple(payload(t).shape), ()
-    start, steps = _way_to(t._base)
+    start, steps = way_to(t._base)
     return start, (*steps, *t._view)
-
-
-def _walked(way: tuple[Any, tuple[Step, ...]]) -> Geometry | None:
-    """The layout at the end of a way; None when its last movement needs a copy."""
-    where, steps = way
-    if not where or not isinstance(where[0], tuple):
-        where = where, contiguous_strides(where), 0
-    for op, attrs in steps:
-        if where is not None:
-            where = op.view(*where, **attrs)
-    return where
-
-
-def _answered(question: Callable[..., Any], way: Any, *others: Any) -> Any:
-    where = _walked(way)
-    assert where is not None, "a view was one when it was made"
-    return question(*where, *others)
-
-
-def ask_sharing(words: str, question: Callable[..., bool], t: Tensor) -> tuple[bool, Condition | None]:
-    """As `ask_geometry`, of what decides only whether memory is shared; see `resolve_sharing`."""
-    return resolve_sharing(words, _answered, question, _way_to(t))
-
-
-def is_row_major(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> bool:
-    """Whether elements lie in row-major order without gaps."""
-    return all(n == 1 or s == c for n, s, c in zip(shape, strides, contiguous_strides(shape), strict=True))
-
-
-def _is_way(start: Any, steps: tuple[Step, ...]) -> bool:
-    return _walked((start, steps)) is not None
 
 
 def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
@@ -550,10 +511,10 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
         if not known and not np.may_share_memory(made, given):
             return
     elif op is reshape:
-        start, steps = _way_to(source)
+        start, steps = way_to(source)
         # Any other movement is a view, and so is a reshape of what lies in order.
         if steps or (start and isinstance(start[0], tuple)):
-            shares, condition = resolve_sharing("reshape is a view", _is_way, start, (*steps, (op, attrs)))
+            shares, condition = resolve_sharing("reshape is a view", is_way, start, (*steps, (op, attrs)))
             if condition is not None:
                 condition.about = source, out
             if not shares:

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from compiler.dims import is_symbolic
 from compiler.ops import compare, movement
-from compiler.sizes import any_symbolic, is_symbolic, known_equal
+from compiler.sizes import any_symbolic, known_equal
 from framework.elementwise import labelled
 from framework.promotion import convert, result_type
 from framework.size import Size, axis_index, axis_indices, shape_argument

@@ -17,6 +17,7 @@ import numpy as np
 
 from compiler import sizes
 from compiler import where as location
+from compiler.dims import is_symbolic
 from compiler.ir import Apply, Measure, Value, constant
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes, memory
@@ -232,9 +233,11 @@ def element_type(dtype: DType | np.dtype[Any]) -> DType:
 
 
 def typed_number(x: bool | float, dtype: DType) -> np.ndarray[Any, Any]:
-    """A Python number as a read-only 0-d array; integers wrap at the width as PyTorch's do. A symbolic size as
-    an IR value."""
-    if sizes.is_symbolic(x):
+    """A Python number as a read-only 0-d array; integers wrap at the width as PyTorch's do.
+
+    A symbolic size becomes an IR value.
+    """
+    if is_symbolic(x):
         return Measure(TensorType((), dtype), size=x)  # type: ignore[return-value]
     return _number(x, dtype, math.copysign(1.0, x) if x == 0 else 1.0)
 

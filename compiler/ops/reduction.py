@@ -98,7 +98,8 @@ def _reduced_type(x: TensorType, *, axes: Ints) -> TensorType:
 
 
 def require_elements(x: TensorType, axes: Ints) -> None:
-    """Raise IndexError where an extremum over `axes` would be one of nothing. A program gives the identity."""
+    """Raise IndexError where an extremum over `axes` would be one of nothing; a program gives the
+    identity."""
     for axis in axes:
         if x.shape[axis] == 0:
             raise IndexError(

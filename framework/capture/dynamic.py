@@ -1,7 +1,7 @@
 """Which calls a recording with symbolic sizes serves, and when one is made.
 
-Calls that differ only in sizes of row-major tensors or in ints are one family. Its first call is recorded as it
-is; when another comes, what differs becomes symbolic. Knows recordings by what they answer; records nothing.
+Calls that differ only in sizes of row-major tensors or in ints are one family. Its first call is recorded as
+it is; when another comes, what differs becomes symbolic. Knows what recordings answer, not how.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Shapes:
         return False
 
     def enter(self, entries: dict[Any, Any], key: Any, variant: Variant) -> None:
-        """Enter a program under `key`; of the instances beyond the most, drop one that was not called lately."""
+        """Enter a program under `key`; beyond the most instances drop one that was not called lately."""
         entry = entries[key]
         entry.variants = [*entry.variants, variant]
         if variant.recording is None:

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from compiler.dims import Scope, Values, is_symbolic
 from compiler.errors import TraceError
 from compiler.ir import Apply, Const, Graph, Input, Measure, Value, constant
 from compiler.ops.movement import reshape
 from compiler.ops.op import typed_number
 from compiler.program import Arena
-from compiler.sizes import Scope, Values, is_symbolic
 from compiler.types import TensorType
 from framework.capture.backward import Backward, record_backward
 from framework.capture.guards import Guard
@@ -77,7 +77,8 @@ class DraftTracer(Tracer):
 class Returned:
     """A tensor that a recording hands out: where its memory comes from and its place in the gradient graph.
 
-    `freed` names a history that the call has used up. Not a dataclass: those are containers to a tree of results.
+    `freed` names a history that the call has used up. Not a dataclass: those are containers to a tree of
+    results.
     """
 
     def __init__(self, x: Tensor, tracer: Tracer) -> None:
@@ -300,7 +301,7 @@ class Recording:
         self.nodes = Graph((), tuple(outputs)).nodes
 
     def values_of(self, now: tuple[int, ...]) -> Values | None:
-        """The symbols' values for the numbers at the places; None when the recording is of no use for them."""
+        """The symbols' values for the numbers at the places; None when the recording is not for them."""
         symbols: dict[str, int] = {}
         free = set()
         for number, group in enumerate(self.groups):

@@ -137,7 +137,7 @@ def fill(tensor: Tensor, array: Array) -> Tensor:
 
 
 class Settled(Protocol):
-    """What an instance of a symbolic recording makes in its own way: gradients, checks, and where it works."""
+    """What an instance of a symbolic recording has of its own: gradients, checks, and where it works."""
 
     arena: Arena
 
@@ -185,7 +185,8 @@ class Variant:
         self.result = map_leaves(lambda x: self._plan_result(x, tracer, position), result)
         returned = set(self.numbers.values())
         self.gradients = self._plan_gradients(tracer, position, returned)
-        # An argument that gets a gradient must be none of the other tensors that do: the later would replace it.
+        # An argument that gets a gradient must be none of the other tensors that do: one would replace the
+        # other.
         given = [slot.position for slot in self.gradients if slot.position >= 0]
         kept = [slot.leaf for slot in self.gradients if slot.leaf is not None]
         self.apart = [(p, leaf) for p in given for leaf in kept]

@@ -23,7 +23,7 @@ def at_sizes(
     recordings: int = 2,
     rtol: float = 1e-5,
 ) -> Twins:
-    """`function` compiled gives at every size, met twice, what it gives eagerly, from that many recordings."""
+    """`function` compiled gives at every size, met twice, what it gives eagerly."""
     twins = Twins(lambda: (function, nothing), rtol)
     for size in (*sizes, *reversed(sizes)):
         twins.call(*(make(*size) if isinstance(size, tuple) else make(size)))
@@ -169,16 +169,18 @@ class Attention(nn.Module):
         super().__init__()
         self.tokens, self.places = nn.Embedding(11, 8), nn.Embedding(64, 8)
         self.norm, self.last = nn.LayerNorm(8), nn.LayerNorm(8)
-        self.three, self.out, self.head = nn.Linear(8, 24, bias=False), nn.Linear(8, 8), nn.Linear(8, 11, bias=False)
+        self.three, self.out, self.head = (
+            nn.Linear(8, 24, bias=False),
+            nn.Linear(8, 8),
+            nn.Linear(8, 11, bias=False),
+        )
         self.drop = nn.Dropout(0.1)
         self.register_buffer("mask", fw.ones(64, 64).tril().view(1, 1, 64, 64))
 
     def forward(self, tokens: fw.Tensor) -> fw.Tensor:
         b, t = tokens.shape
         x = self.tokens(tokens) + self.places(fw.arange(t))
-        q, k, v = (
-            part.view(b, t, 2, 4).transpose(1, 2) for part in self.three(self.norm(x)).split(8, dim=2)
-        )
+        q, k, v = (part.view(b, t, 2, 4).transpose(1, 2) for part in self.three(self.norm(x)).split(8, dim=2))
         scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
         scores = scores.masked_fill(self.mask[:, :, :t, :t] == 0, -math.inf)
         mixed = self.drop(F.softmax(scores, dim=-1)) @ v
@@ -219,7 +221,9 @@ def test_two_dimensions_vary() -> None:
 
 def test_one_dimension_after_the_other() -> None:
     # A length that varies later than the batch is one more recording.
-    at_sizes(lambda x: x.sum(1) / x.shape[0], lambda b, t: (fw.randn(b, t),), [(2, 3), (4, 3), (4, 5), (7, 9)], 3)
+    at_sizes(
+        lambda x: x.sum(1) / x.shape[0], lambda b, t: (fw.randn(b, t),), [(2, 3), (4, 3), (4, 5), (7, 9)], 3
+    )
 
 
 def test_dimensions_that_were_always_equal_may_part() -> None:
@@ -323,7 +327,9 @@ def test_gradients_of_arguments() -> None:
     at_sizes(function, lambda n: (fw.randn(n, 6).requires_grad_(),), (5, 7, 2, 64), rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["mean", "softmax", "matmul", "layer_norm", "broadcasting", "slices", "joined"])
+@pytest.mark.parametrize(
+    "name", ["mean", "softmax", "matmul", "layer_norm", "broadcasting", "slices", "joined"]
+)
 def test_backward_outside(name: str) -> None:
     weight = fw.randn(6).requires_grad_()
     function = OPS[name]
