@@ -49,8 +49,8 @@ class Value:
 
     def __bool__(self) -> NoReturn:
         raise TraceError(
-            f"a {self.type} value is not known while compiling: "
-            "use where(condition, x, y), or move the branch outside @compile"
+            f"Python reads the value of a {self.type}: "
+            "use where(condition, x, y) for a branch, or return the tensor and read it outside @compile"
         )
 
     __float__ = __int__ = __index__ = __array__ = __iter__ = __bool__

@@ -42,3 +42,14 @@ def made_at(line: str) -> Iterator[None]:
         yield
     finally:
         _inherited.line = before
+
+
+def user_line_of(error: BaseException) -> str:
+    """`file:line: ` of the user's innermost frame that `error` passed through; empty when there is none."""
+    found, step = "", error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if not code.co_filename.startswith(_OWN):
+            found = f"{os.path.basename(code.co_filename)}:{step.tb_lineno}: "
+        step = step.tb_next
+    return found

@@ -17,9 +17,18 @@ from compiler.ops.arithmetic import add
 from compiler.ops.movement import expand
 from compiler.ops.op import run_quietly
 from compiler.ops.reduction import sum_to
+from framework.deferred import Deferred, is_pending, known
 from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly, raise_freed
 from framework.promotion import convert
-from framework.state import _GradMode, ambient, enable_grad, inference_mode, no_grad, set_grad_enabled
+from framework.state import (
+    _GradMode,
+    ambient,
+    enable_grad,
+    inference_mode,
+    is_recording,
+    no_grad,
+    set_grad_enabled,
+)
 from framework.tensor import Tensor, edge_of, payload, set_grad, wrap, write
 from kernels.memory import is_own
 
@@ -52,7 +61,11 @@ def backward(
     gradients = _root_gradients(roots, _sequence(grad_tensors), create_graph)
     keep = create_graph if retain_graph is None else retain_graph
     if targets is None:
-        _Walk(keep, create_graph).run(roots, gradients)
+        walk, tracer = _Walk(keep, create_graph), ambient.tracer
+        if create_graph or tracer is None or not tracer.drives:
+            walk.run(roots, gradients)
+        else:
+            tracer.backward(roots, gradients, keep, functools.partial(walk.run, roots, gradients))
         return
     found = _Walk(keep, create_graph, [_edge_of_input(x) for x in targets]).run(roots, gradients)
     for x, g in zip(targets, found, strict=True):
@@ -137,7 +150,10 @@ def as_tensor(g: Any) -> Tensor:
 def _unpack_payload(entry: Any) -> Any:
     kind = type(entry)
     if kind is Saved:
-        if ambient.tracer is not None and isinstance(entry.data, np.ndarray):
+        tracer = ambient.tracer
+        if tracer is None:
+            return known(entry.data)
+        if isinstance(entry.data, np.ndarray):
             # Recorded before this capture: the program must read it anew at each run.
             return payload(entry.tensor if entry.tensor is not None else _alias(entry))
         return entry.data
@@ -148,7 +164,7 @@ def _unpack_payload(entry: Any) -> Any:
 
 def _alias(entry: Saved) -> Tensor:
     alias = object.__new__(Tensor)
-    alias._data = entry.data
+    alias._data = known(entry.data)
     if entry.storage is not None:
         alias._storage = entry.storage
     return alias
@@ -263,7 +279,7 @@ def _unpack_tensor(node: Node, entry: Any) -> Any:
         return entry
     if entry.tensor is not None and entry.storage is not None:
         return entry.tensor
-    alias = _alias(entry) if isinstance(entry.data, np.ndarray) else wrap(entry.data)
+    alias = wrap(entry.data) if is_pending(entry.data) else _alias(entry)
     if entry.storage is None:
         alias = wrap(entry.data)
     if entry.tensor is None:
@@ -333,15 +349,19 @@ def _hooked(hook: Callable[..., Any], g: Any) -> Any:
 
 def _accumulate(t: Tensor, g: Any, create_graph: bool, fresh: bool) -> None:
     """Add `g` to `t.grad`. `fresh`: nobody else holds the array, so it may become the gradient itself."""
-    known = t.grad
+    before = t.grad
     if create_graph:
         given = as_tensor(g)
-        set_grad(t, given if known is None else add(known, given))
-    elif known is None:
+        set_grad(t, given if before is None else add(before, given))
+    elif before is None:
         g = payload(g) if isinstance(g, Tensor) else g
-        set_grad(t, wrap(g if fresh or not isinstance(g, np.ndarray) else np.array(g, order="C")))
+        if isinstance(g, Deferred):
+            g = g.kept()
+        elif isinstance(g, np.ndarray) and not fresh:
+            g = np.array(g, order="C")
+        set_grad(t, wrap(g))
     else:
-        write(known, add(payload(known), payload(g) if isinstance(g, Tensor) else g))
+        write(before, add(payload(before), payload(g) if isinstance(g, Tensor) else g))
     if t._post_accumulate_hooks:
         for hook in list(t._post_accumulate_hooks.values()):
             hook(t)
@@ -400,7 +420,7 @@ class FunctionCtx(Node):
             if number < 0:
                 unpacked.append(entry.tensor)
                 continue
-            alias = _alias(entry) if isinstance(entry.data, np.ndarray) else wrap(entry.data)
+            alias = wrap(entry.data) if is_pending(entry.data) else _alias(entry)
             if self.edges:
                 alias._node, alias._output = self, number
             unpacked.append(alias)
@@ -536,9 +556,7 @@ def _save(ctx: FunctionCtx, outputs: tuple[Any, ...]) -> None:
             ctx.saved.append(None)
             continue
         number = next((i for i, out in enumerate(outputs) if out is x), -1)
-        entry = Saved(
-            payload(x), x._storage, x._version, None if number >= 0 and ambient.tracer is None else x
-        )
+        entry = Saved(payload(x), x._storage, x._version, None if number >= 0 and not is_recording() else x)
         ctx.saved.append((entry, number))
     ctx.to_save = ()
 

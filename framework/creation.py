@@ -15,6 +15,7 @@ from compiler.dims import is_symbolic
 from compiler.ops.compare import where as select_where
 from compiler.ops.creation import full as full_op
 from compiler.ops.creation import iota
+from framework.access import keep_in_step
 from framework.device import require_cpu
 from framework.elementwise import add, le, mul, sub
 from framework.promotion import Number, convert, number_dtype
@@ -50,7 +51,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
     require_cpu(device)
     if isinstance(data, Tensor):
         return data if dtype is None else convert(data, dtype)
-    return wrap(_array_of(data, dtype, copy=False))
+    return keep_in_step(wrap(_array_of(data, dtype, copy=False)))
 
 
 asarray = as_tensor
@@ -62,14 +63,14 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
     dtypes.of_numpy(array.dtype)
-    return wrap(array)
+    return keep_in_step(wrap(array))
 
 
 def frombuffer(
     buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
     """A vector that shares the memory of a buffer."""
-    return _finished(wrap(np.frombuffer(buffer, dtype.numpy, count, offset)), requires_grad)
+    return _finished(keep_in_step(wrap(np.frombuffer(buffer, dtype.numpy, count, offset))), requires_grad)
 
 
 def _finished(t: Tensor, requires_grad: bool) -> Tensor:

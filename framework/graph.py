@@ -20,6 +20,7 @@ from compiler.ops.op import Op
 from compiler.ops.reduction import sum_to
 from compiler.sizes import any_symbolic, same_shape
 from compiler.types import TensorType
+from framework.deferred import Deferred
 from framework.state import ambient
 
 _serial = itertools.count()
@@ -102,6 +103,8 @@ class Saved:
         self.edge = edge
         if isinstance(self.data, np.ndarray):
             self.data = self.data.copy()
+        elif isinstance(self.data, Deferred):
+            self.data = self.data.kept()
         self.storage = None
 
 
@@ -207,7 +210,9 @@ def raise_freed() -> NoReturn:
 def shape_of(t: Any) -> tuple[int, ...]:
     """The shape of a Tensor as a plain tuple, which costs nothing."""
     data = t._data
-    return tuple(t.shape) if data is None else data.shape
+    if data is None:
+        return tuple(t.shape) if t._traced is None else t._traced.shape
+    return data.shape
 
 
 def saved_entry(t: Any, level: int, is_output: bool = False) -> Saved | TypeOnly:
@@ -219,7 +224,7 @@ def saved_entry(t: Any, level: int, is_output: bool = False) -> Saved | TypeOnly
     if tracer is None:
         # An output is not kept itself: its node would keep it, and it its node.
         return Saved(t._data, t._storage, t._storage.version, None if is_output else t)
-    return Saved(tracer.read(t), t._storage, tracer.version(t), t)
+    return Saved(tracer.read(t), t._storage, tracer.version(t), None if is_output and tracer.drives else t)
 
 
 @cache

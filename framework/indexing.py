@@ -13,13 +13,14 @@ import numpy as np
 from compiler.dims import is_symbolic
 from compiler.ops import compare, indexing, movement
 from compiler.sizes import largest, same_shape, smallest
+from framework.access import known_values
 from framework.autograd import Function
 from framework.elementwise import labelled
 from framework.graph import shape_of
 from framework.inplace import copy_, update
 from framework.promotion import as_operand, convert, scalar
 from framework.sorting import nonzero
-from framework.tensor import Tensor, apply_op, concrete, payload, wrap
+from framework.tensor import Tensor, apply_op, concrete, wrap
 from framework.views import expand, permute, reshape
 from kernels import dtypes
 
@@ -106,7 +107,7 @@ def _is_position(item: Tensor) -> bool:
 
 def _is_known(item: Tensor) -> bool:
     # A traced 0-d index stays a tensor, so that reading one row compiles.
-    return isinstance(payload(item), np.ndarray)
+    return known_values(item) is not None
 
 
 def _width(item: Any) -> int:
@@ -273,8 +274,8 @@ def _front(viewed: Tensor, picks: list[Tensor | None]) -> tuple[Tensor, Tensor, 
 
 
 def _require_in_range(position: Tensor, size: int) -> None:
-    data = payload(position)
-    if isinstance(data, np.ndarray) and data.size and (data.min() < -size or data.max() >= size):
+    data = known_values(position)
+    if data is not None and data.size and (data.min() < -size or data.max() >= size):
         bad = data[(data < -size) | (data >= size)]
         raise IndexError(f"index {int(bad.reshape(-1)[0])} is out of bounds for dimension 0 with size {size}")
 

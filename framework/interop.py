@@ -12,6 +12,7 @@ import numpy as np
 
 from framework import elementwise as e
 from framework import matrix
+from framework.access import keep_in_step
 from framework.promotion import as_operand
 from framework.state import no_grad
 from framework.storage import Storage, placement, root_of
@@ -76,7 +77,7 @@ def dlpack(t: Tensor, **options: Any) -> Any:
     """A DLPack capsule of the tensor's memory."""
     if t.requires_grad:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
-    data = concrete(t)
+    data = concrete(keep_in_step(t))
     if t.dtype is dtypes.bfloat16:
         raise BufferError("NumPy's DLPack has no bfloat16; convert with float()")
     return data.__dlpack__(**options)
@@ -91,7 +92,7 @@ def from_dlpack(source: Any) -> Tensor:
     """A Tensor of the memory of any object with `__dlpack__`."""
     if not hasattr(source, "__dlpack__"):
         raise TypeError(f"from_dlpack needs an object with __dlpack__, got {type(source).__name__}")
-    return wrap(np.from_dlpack(source))
+    return keep_in_step(wrap(np.from_dlpack(source)))
 
 
 def rebuild(

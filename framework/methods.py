@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from compiler.errors import TraceError
 from framework import (
+    access,
     autograd,
     comparison,
     conversion,
@@ -23,7 +25,8 @@ from framework import (
 )
 from framework import views as v
 from framework.promotion import OPERANDS, as_operand
-from framework.tensor import Tensor
+from framework.state import is_recording
+from framework.tensor import Tensor, concrete
 from kernels import dtypes
 
 # Functions of several tensors, or that a property or another method stands for.
@@ -176,7 +179,9 @@ def _t_(self: Tensor) -> Tensor:
 
 def _become(self: Tensor, view: Tensor) -> Tensor:
     """Let `self` have the geometry of its own `view`."""
-    self._data = view._data
+    if is_recording():
+        raise TraceError("a tensor changes its shape in place: use the out-of-place function")
+    self._data = concrete(view)
     if view._node is not None:
         self._node, self._output = view._node, view._output
     if self._base is not None:
@@ -251,6 +256,8 @@ _SINGLE: dict[str, Any] = {
     "__format__": printing.formatted,
     "__array__": interop.array,
     "__array_ufunc__": interop.array_ufunc,
+    "numpy": access.numpy,
+    "data_ptr": access.data_ptr,
     "__dlpack__": interop.dlpack,
     "__dlpack_device__": interop.dlpack_device,
     "__reduce_ex__": _reduce_ex,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from framework.state import ambient
-from framework.tensor import Tensor, concrete, payload
+from framework.tensor import Tensor, concrete
 from kernels import dtypes
 
 Array = np.ndarray[Any, Any]
@@ -172,7 +172,7 @@ def _summarized(values: Array, edge: int) -> Array:
 
 def contents(t: Tensor, indent: int = 0) -> str:
     """The elements as nested brackets."""
-    data: Array = payload(t)
+    data: Array = concrete(t)
     if data.size == 0:
         return "[]"
     options = _options

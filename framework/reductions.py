@@ -72,6 +72,8 @@ def _dropped(x: Tensor, axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _own(t: Tensor, name: str) -> Tensor:
+    if t._data is None:
+        ambient.tracer.part(t)
     t._base, t._view = None, ()
     if t._node is not None:
         title = "".join(part.capitalize() for part in name.split("_"))

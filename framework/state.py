@@ -60,6 +60,11 @@ def structure_changed() -> None:
     structure.version += 1
 
 
+def is_recording() -> bool:
+    """Whether ops are being recorded for a replay, which runs no Python."""
+    return ambient.tracer is not None and not ambient.tracer.drives
+
+
 def runtime_scalar(read: Callable[[], float]) -> Any:
     """`read()`; under capture a 0-d float64 Tensor that each replay reads anew, so a change never
     recompiles."""

@@ -31,6 +31,8 @@ class Storage:
     # Class attributes: running an __init__ would double the time to make one.
     writes: int = 0
     clock: Clock = _STOPPED
+    # Whether someone outside may hold the memory, as an array or an address.
+    exposed: bool = False
 
     @property
     def version(self) -> int:

@@ -13,18 +13,18 @@ from typing import Any, NoReturn
 import numpy as np
 
 from compiler.errors import TraceError
-from compiler.ir import Value
 from compiler.ops.movement import reshape
 from compiler.ops.op import Movement, Op
 from compiler.sizes import resolve, resolve_sharing
-from compiler.types import TensorType, type_of_array
+from compiler.types import TensorType
 from framework.attached import Attached
+from framework.deferred import Deferred
 from framework.device import CPU, device
 from framework.graph import AccumulateGrad, Edge, Node, OpNode, TypeOnly, saved_entry, saved_levels, shape_of
 from framework.handle import RemovableHandle
 from framework.layout import Geometry, Step, answered, is_row_major, is_way, itself
 from framework.size import Size, axis_index
-from framework.state import ambient, structure, structure_changed
+from framework.state import ambient, is_recording, structure, structure_changed
 from framework.storage import Storage, placement
 from kernels import dtypes
 from kernels.dtypes import DType
@@ -53,8 +53,9 @@ class Tensor(Attached):
     _hooks: dict[int, Callable[..., Any]] | None = None
     _post_accumulate_hooks: dict[int, Callable[..., Any]] | None = None
     _retains_grad: bool = False
-    # What a tensor without memory, made in a capture, was to be.
+    # What a tensor without memory, made in a capture, was to be; and its value, where that is computed later.
     _traced: TensorType | None = None
+    _deferred: Deferred | None = None
 
     __array_priority__ = 1000
     # Filled in by interop.py and operations; declared for readers and type checkers.
@@ -145,10 +146,6 @@ class Tensor(Attached):
         if data is not None:
             return data.flags.c_contiguous
         return ask_geometry("it is contiguous", is_row_major, self)
-
-    def data_ptr(self) -> int:
-        """Address of the first element."""
-        return concrete(self).ctypes.data
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is floating."""
@@ -291,7 +288,7 @@ class Tensor(Attached):
 
     def detach(self) -> Tensor:
         """A tensor of the same memory and version, outside the gradient graph."""
-        alias = wrap(payload(self))
+        alias = wrap(payload(self)) if ambient.tracer is None else ambient.tracer.share(self)
         alias._storage = self._storage
         alias._base, alias._view_kind = self, DETACHED
         return alias
@@ -314,10 +311,10 @@ class Tensor(Attached):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
-        if ambient.tracer is not None:
+        if is_recording():
             ambient.tracer.set_data(self, value)
-            return
-        self._data, self._storage = value._data, value._storage
+        concrete(self)
+        self._data, self._storage = concrete(value), value._storage
         self._base, self._view = None, ()
         structure_changed()
 
@@ -325,23 +322,14 @@ class Tensor(Attached):
     def _make_subclass(kind: type[Tensor], data: Tensor, requires_grad: bool = False) -> Any:
         """An instance of subclass `kind` over the memory of `data`, a leaf."""
         made = object.__new__(kind)
-        made._data, made._storage = data._data, data._storage
-        if ambient.tracer is not None:
+        if is_recording():
             ambient.tracer.alias(made, data)
+        made._data, made._storage = concrete(data), data._storage
         if requires_grad:
             made.requires_grad_(True)
         return made
 
     # Values as Python sees them.
-
-    def numpy(self, *, force: bool = False) -> Array:
-        """The memory as an ndarray, not copied. Raises RuntimeError when it is part of a graph, unless
-        forced."""
-        if self.requires_grad and not force:
-            raise RuntimeError(
-                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
-            )
-        return concrete(self)
 
     def item(self) -> bool | int | float:
         """The value of a one-element tensor as a Python number."""
@@ -381,7 +369,7 @@ _new = object.__new__
 
 
 def payload(t: Tensor) -> Any:
-    """What ops compute on: the ndarray, or the IR value of `t` under capture."""
+    """What ops compute on: the ndarray, or under capture the IR value or deferred value of `t`."""
     tracer = ambient.tracer
     if tracer is not None:
         return tracer.read(t)
@@ -405,9 +393,7 @@ def wrap(data: Any) -> Tensor:
     """A new Tensor of an op's result."""
     tracer = ambient.tracer
     if tracer is not None:
-        t: Tensor = tracer.wrap(data)
-        t._traced = data.type if isinstance(data, Value) else type_of_array(np.asarray(data))
-        return t
+        return tracer.wrap(data)
     t = _new(Tensor)
     t._data = data
     t._storage = Storage()
@@ -416,16 +402,7 @@ def wrap(data: Any) -> Tensor:
 
 def concrete(t: Tensor) -> Array:
     """The array of `t`. Raises TraceError under capture, where it does not exist yet."""
-    data = payload(t)
-    if isinstance(data, Value):
-        refuse_value(data)
-    return data
-
-
-def refuse_value(value: Value) -> NoReturn:
-    """Raise the TraceError of a value that Python asked for."""
-    bool(value)
-    raise AssertionError("a traced value has no truth value")
+    return payload(t) if ambient.tracer is None else ambient.tracer.concrete(t)
 
 
 def write(t: Tensor, data: Any) -> None:
@@ -490,9 +467,7 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tenso
             raise
         out._storage = Storage()
     else:
-        value = op.trace(*[tracer.read(x) if isinstance(x, Tensor) else x for x in inputs], **attrs)
-        out = tracer.wrap(value)
-        out._traced = value.type
+        out = tracer.apply(op, inputs, attrs)
     if isinstance(op, Movement):
         _link_view(out, inputs[0], op, attrs)
     if ambient.grad_enabled:
@@ -502,9 +477,8 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tenso
 
 def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, Any]) -> None:
     """Note that `out` shares the memory of `source`, if it does."""
-    if ambient.tracer is None:
-        made, given = out._data, source._data
-        assert made is not None and given is not None, "eager tensors have memory"
+    made, given = out._data, source._data
+    if made is not None and given is not None:
         base = made.base
         # Without elements there is no memory to share, but PyTorch counts versions together.
         known = base is given or (base is not None and base is given.base) or not made.size
@@ -522,6 +496,7 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
     through = source._base is not None and source._view_kind != DETACHED
     out._storage = source._storage
     out._base = source._base if through else source
+    out._deferred = None  # a view is computed from its base
     out._view = (*source._view, (op, attrs)) if through else ((op, attrs),)
     if not ambient.grad_enabled or (through and source._view_kind == MADE_WITHOUT_GRAD):
         out._view_kind = MADE_WITHOUT_GRAD

@@ -15,6 +15,7 @@ import numpy as np
 from compiler.dims import is_symbolic
 from compiler.ops import compare, movement
 from compiler.sizes import any_symbolic, known_equal
+from framework.access import keep_in_step
 from framework.elementwise import labelled
 from framework.promotion import convert, result_type
 from framework.size import Size, axis_index, axis_indices, shape_argument
@@ -79,7 +80,7 @@ def _view_dtype(input: Tensor, dtype: dtypes.DType) -> Tensor:
         )
     viewed = input.detach()
     assert viewed._data is not None, "a traced tensor cannot be reinterpreted"
-    viewed._data = viewed._data.view(dtype.numpy)
+    viewed._data = concrete(keep_in_step(viewed)).view(dtype.numpy)
     return viewed
 
 
@@ -432,5 +433,5 @@ def as_strided(
 ) -> Tensor:
     """Elements of the same memory at any stride, outside the graph: gradients do not flow through it."""
     viewed = input.detach()
-    viewed._data = strided_array(concrete(input), tuple(size), tuple(stride), storage_offset)
+    viewed._data = strided_array(concrete(keep_in_step(input)), tuple(size), tuple(stride), storage_offset)
     return viewed

@@ -22,6 +22,7 @@ from compiler.program import Arena, Executable
 from compiler.types import TensorType
 from framework import autograd
 from framework.capture.tracer import Source, Tracer
+from framework.deferred import known
 from framework.graph import Node, Saved, raise_freed
 from framework.tensor import Tensor, edge_of
 
@@ -121,13 +122,17 @@ class CompiledBackward(Node):
             raise_freed()
         for entry in self.saved:
             entry.check(self)
-        seeds = [np.zeros(*kind) if g is None else g for g, kind in zip(grads, self.shapes, strict=True)]
+        seeds = [
+            np.zeros(*kind) if g is None else known(g) for g, kind in zip(grads, self.shapes, strict=True)
+        ]
         if not all(isinstance(g, np.ndarray) for g in seeds):
             raise RuntimeError(
                 "the backward of a compiled function is itself not differentiable: call the function "
                 "uncompiled for create_graph=True, or compute the second derivative inside @compile"
             )
-        return self.backward((*map(np.ascontiguousarray, seeds), *self.kept, *(e.data for e in self.saved)))
+        return self.backward(
+            (*map(np.ascontiguousarray, seeds), *self.kept, *(known(e.data) for e in self.saved))
+        )
 
     def release(self) -> None:
         self.kept = None

@@ -7,16 +7,21 @@ runs as ordinary Python.
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from compiler.errors import CompilerError, LoweringError, TraceError
 from compiler.program import KernelView
+from compiler.where import user_line_of
+from framework.capture.driver import Book, Driver
 from framework.capture.dynamic import Shapes
 from framework.capture.explain import Explanation
 from framework.capture.guards import name_guards, reached, structure_guard
@@ -33,8 +38,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 # Variants kept for one function, and kinds of arguments looked at; calls that need more run eagerly.
 MOST_VARIANTS, MOST_KINDS = 16, 64
+# Recordings that may fail for one reason before other kinds of arguments are not tried.
+MOST_ALIKE = 3
 # Recordings of one kind of arguments that may raise before it is left to run eagerly.
 MOST_ERRORS = 3
+
+
+_LATER = {
+    inspect.CO_GENERATOR: "a generator function",
+    inspect.CO_COROUTINE: "a coroutine function",
+    inspect.CO_ASYNC_GENERATOR: "an asynchronous generator function",
+}
 
 
 class CompileError(CompilerError, RuntimeError):
@@ -55,7 +69,7 @@ class Entry:
     """Everything known for one kind of arguments: programs, or why there can be none."""
 
     variants: list[Variant] = field(default_factory=list)
-    eager: str = ""
+    driven: str = ""
     errors: int = 0
 
     @property
@@ -78,36 +92,48 @@ class CompiledFunction(Generic[P, R]):
         self.history: list[Record] = []
         self.refused = 0
         self.shapes = Shapes()
+        self.book = Book()
+        self.runs_later = _runs_later(function)
+        self.warned = False
         self.lock = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if ambient.tracer is not None:
-            return self.function(*args, **kwargs)  # recorded as part of the outer call
+        tracer = ambient.tracer
+        if tracer is not None:
+            if not tracer.drives or tracer.function is self:
+                return self.function(*args, **kwargs)  # recorded as part of the outer call
+            with tracer.paused():
+                return self(*args, **kwargs)
         key, leaves = call_key(args, kwargs)
         entry = self.entries.get(key)
         if entry is None:
             entry = self._enter(key, leaves)
             if entry is None:
-                return self.function(*args, **kwargs)
+                self.refused += 1
+                return self._drive(args, kwargs) if self._fails_alike() else self.function(*args, **kwargs)
         for variant in entry.variants:
             if variant.holds(leaves):
                 return self._replay(variant, args, kwargs, leaves)
-        if entry.eager:
-            return self.function(*args, **kwargs)
+        if entry.driven:
+            return self._drive(args, kwargs)
         return self._record(entry, key, args, kwargs, leaves)
 
     def _enter(self, key: Any, leaves: list[Any]) -> Entry | None:
-        """The entry of a key met for the first time; None when there are too many."""
+        """The entry of a key met for the first time; None when there are too many, or all fail alike."""
         with self.lock:
             entry = self.entries.setdefault(key, Entry())
             if entry.variants or self.shapes.find(self.entries, key, leaves):
                 return entry
             kinds = sum(e.is_kind for e in self.entries.values())
-            if kinds > MOST_KINDS or len(self.variants) >= MOST_VARIANTS:
-                self.refused += 1
+            if kinds > MOST_KINDS or len(self.variants) >= MOST_VARIANTS or self._fails_alike():
                 del self.entries[key]
                 return None
             return entry
+
+    def _fails_alike(self) -> bool:
+        """Whether the last recordings failed for one reason, whatever the arguments."""
+        reasons = [record.reason for record in self.history[-MOST_ALIKE:]]
+        return len(reasons) == MOST_ALIKE and not self.variants and len(set(reasons)) == 1
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -131,8 +157,9 @@ class CompiledFunction(Generic[P, R]):
                 return self._replay(known, args, kwargs, leaves)
             why = self._why_again(entry)
             if len(self.variants) >= MOST_VARIANTS:
-                entry.eager = f"{MOST_VARIANTS} variants exist already; the older ones keep serving"
-                return self.function(*args, **kwargs)
+                entry.driven = f"{MOST_VARIANTS} variants exist already; the older ones keep serving"
+                self._warn(why)
+                return self._drive(args, kwargs)
             draft = self.shapes.draft(key, leaves)
             variant, reason, raised = self._capture(args, kwargs, leaves, draft)
             if draft is not None and variant is None:
@@ -142,16 +169,19 @@ class CompiledFunction(Generic[P, R]):
             self.history.append(Record(reason or why, time.perf_counter() - begin, variant))
             if variant is None:
                 if self.strict and not raised:
-                    raise CompileError(f"{self.function!r} cannot be replayed: {reason}")
+                    raise CompileError(
+                        f"{self.function!r} cannot be replayed: {reason}. Move that out of the function, or "
+                        "compile it without strict=True: its Python then runs at every call"
+                    )
                 # What raised may work next time, in another state; what cannot be recorded never will.
                 entry.errors += 1
                 if not raised or entry.errors >= MOST_ERRORS:
-                    entry.eager = reason
+                    entry.driven = reason
             elif variant.recheck() is None:
                 self.shapes.recorded(key, leaves, draft, variant)
                 self.shapes.enter(self.entries, key, variant)
         if variant is None or variant not in entry.variants:
-            return self.function(*args, **kwargs)
+            return self._drive(args, kwargs)
         result = BAD_INPUT if variant.overlaps(leaves) else variant.replay(leaves)
         if result is not BAD_INPUT:
             return result
@@ -172,6 +202,30 @@ class CompiledFunction(Generic[P, R]):
                 return result
         return self.function(*args, **kwargs)
 
+    def _drive(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the function's Python, with the tensor work between reads of values compiled."""
+        if self.runs_later:
+            return self.function(*args, **kwargs)
+        if self.book.full:
+            self.book = Book()
+        driver = Driver(self.book, self)
+        ambient.tracer = driver
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            ambient.tracer = None
+            driver.finish()
+
+    def _warn(self, why: str) -> None:
+        """Say once that there are too many variants."""
+        if not self.warned:
+            self.warned = True
+            warnings.warn(
+                f"{self.function!r} was recorded {MOST_VARIANTS} times and is not recorded again: {why}; "
+                "the variants made keep serving, other calls run their Python. explain() lists every reason",
+                stacklevel=4,
+            )
+
     def _why_again(self, entry: Entry) -> str:
         if not entry.variants:
             return "first call with these arguments"
@@ -187,6 +241,8 @@ class CompiledFunction(Generic[P, R]):
         """
         if any(isinstance(x, np.ndarray) for x in leaves):
             return None, "an argument is a NumPy array, whose elements may change: pass a tensor", False
+        if self.runs_later:
+            return None, f"{self.runs_later}, whose body runs after the call: compile what it calls", False
         tracer, observer = Tracer() if draft is None else draft.tracer, Observer()
         grad_mode = ambient.grad_enabled
         if draft is None:
@@ -208,7 +264,7 @@ class CompiledFunction(Generic[P, R]):
             return make(tracer, result, leaves, name_guards(observer), structures, elsewhere), "", False
         except (TraceError, LoweringError) as error:
             tracer.roll_back()
-            return None, str(error), False
+            return None, f"{user_line_of(error)}{error}", False
         except EffectError as error:
             tracer.roll_back()
             return None, str(error), False
@@ -244,11 +300,24 @@ class CompiledFunction(Generic[P, R]):
         return Explanation(
             getattr(self.function, "__name__", type(self.function).__name__),
             list(self.history),
-            [e.eager for e in self.entries.values() if e.eager],
+            [e.driven for e in self.entries.values() if e.driven],
+            self.book.stretches(),
+            self.book.interpreted,
+            self.refused,
         )
 
     def __repr__(self) -> str:
         return f"<compiled {self.function!r}: {len(self.variants)} variants>"
+
+
+def _runs_later(function: Any) -> str:
+    """The kind of function, with its line, whose body does not run when it is called; empty for others."""
+    function = getattr(function, "func", function)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    for flag, kind in _LATER.items():
+        if code is not None and code.co_flags & flag:
+            return f"{Path(code.co_filename).name}:{code.co_firstlineno}: {code.co_name} is {kind}"
+    return ""
 
 
 def call_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:

@@ -92,7 +92,7 @@ class Shapes:
                 self.instances[where] = entry, old, old.calls
                 continue
             entry.variants = [v for v in entry.variants if v is not old]
-            if not entry.variants and not entry.eager:
+            if not entry.variants and not entry.driven:
                 entries.pop(where[0], None)
 
     def draft(self, key: Any, leaves: list[Any]) -> Draft | None:

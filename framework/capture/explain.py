@@ -51,22 +51,46 @@ def facts(kernel: Kernel, level: int, seconds: float, cached: bool) -> KernelFac
     )
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """The work between two reads of values in driven calls: where it ended, its ops, kernels and runs.
+
+    `failure` says why it has no kernels and is computed op by op.
+    """
+
+    where: str
+    ops: int
+    kernels: int
+    runs: int
+    seconds: float
+    failure: str = ""
+
+    def __str__(self) -> str:
+        how = f"op by op: {self.failure}" if self.failure else f"{self.kernels} kernels"
+        return (
+            f"stretch up to {self.where}: {self.ops} ops, {how}; {self.runs} runs; "
+            f"made in {self.seconds * 1e3:.0f} ms"
+        )
+
+
 @dataclass
 class Explanation:
     """Mode, variants with their guards, and kernels of a compiled function. Print it."""
 
     name: str
     history: Sequence[Any]
-    eager: Sequence[str]
+    driven: Sequence[str]
+    stretches: Sequence[Stretch] = ()
+    interpreted: int = 0
     refused: int = 0
 
     @property
     def mode(self) -> str:
-        """ "replay", "eager", "mixed", or "not called"."""
+        """ "replay", "driven", "mixed", or "not called"."""
         if not self.history:
             return "not called"
         replayed = any(r.variant is not None for r in self.history)
-        return ("mixed" if self.eager else "replay") if replayed else "eager"
+        return ("mixed" if self.driven else "replay") if replayed else "driven"
 
     @property
     def kernels(self) -> list[KernelFacts]:
@@ -79,11 +103,12 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.mode}"]
-        lines += [f"  runs eagerly for some arguments: {reason}" for reason in self.eager]
+        lines += [f"  driven, its Python runs at every call: {reason}" for reason in self.driven]
+        lines += [f"  {stretch}" for stretch in self.stretches]
+        if self.interpreted:
+            lines.append(f"  {self.interpreted} stretches met for the first time were computed op by op")
         if self.refused:
-            lines.append(
-                f"  {self.refused} calls ran eagerly because there were too many kinds of arguments before"
-            )
+            lines.append(f"  {self.refused} calls were not recorded, as too many were before or failed alike")
         for number, record in enumerate(self.history):
             lines.append(f"  compilation {number}: {record.reason} ({record.seconds * 1e3:.0f} ms)")
             if record.variant is None:

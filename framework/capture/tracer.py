@@ -6,9 +6,9 @@ the program. Knows tensors and IR values; knows nothing of guards on Python obje
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from compiler.ir import Apply, Graph, Input, Value, constant
 from compiler.ops.arithmetic import add
 from compiler.ops.compare import cast
 from compiler.ops.movement import expand
+from compiler.ops.op import Op
 from compiler.types import TensorType
 from framework.storage import Storage
 from framework.tensor import Tensor
@@ -63,6 +64,9 @@ class Draws:
 class Tracer:
     """One capture in progress."""
 
+    # Whether effects on tensors happen for real; here the program carries them out.
+    drives = False
+
     sources: dict[int, Source] = field(default_factory=dict)
     gradients: dict[int, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
     # Leaves whose existing gradient the recorded code looked at, with what it found.
@@ -76,6 +80,22 @@ class Tracer:
     kept: list[Any] = field(default_factory=list)
 
     # Values
+
+    def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
+        """The tensor of an op's result, without history."""
+        return self.wrap(op.trace(*[self.read(x) if isinstance(x, Tensor) else x for x in inputs], **attrs))
+
+    def share(self, t: Tensor) -> Tensor:
+        """Another tensor of the value of `t`; the caller links it to `t`."""
+        return self.wrap(self.read(t))
+
+    def part(self, t: Tensor) -> None:
+        """`t` is about to be no view any more: it has a value of its own already."""
+
+    def concrete(self, t: Tensor) -> NoReturn:
+        """Refuse: a value does not exist while it is recorded."""
+        bool(self.read(t))
+        raise AssertionError("a traced value has no truth value")
 
     def adopt(self, t: Tensor) -> Source:
         """The source of a tensor that exists already, as memory of its own."""
@@ -118,6 +138,7 @@ class Tracer:
         t = object.__new__(Tensor)
         t._data = None
         t._storage = Storage()
+        t._traced = value.type
         self.sources[id(t)] = Source(t, value)
         return t
 
@@ -157,13 +178,13 @@ class Tracer:
         """Note a new gradient; the real one changes when the program has run."""
         self.gradients[id(t)] = (t, gradient)
 
-    def set_data(self, t: Tensor, value: Tensor) -> None:
+    def set_data(self, t: Tensor, value: Tensor) -> NoReturn:
         """Refuse: memory cannot be exchanged by a program."""
         raise TraceError(
             "`.data` is assigned inside @compile: use copy_() under no_grad, or assign it outside"
         )
 
-    def alias(self, made: Tensor, data: Tensor) -> None:
+    def alias(self, made: Tensor, data: Tensor) -> NoReturn:
         """Refuse: a parameter made anew at each call has no identity to replay."""
         raise TraceError("a Parameter is made inside @compile: make it outside")
 

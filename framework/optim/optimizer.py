@@ -106,13 +106,20 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        tracer = ambient.tracer
         with no_grad():
-            for group in self.param_groups:
-                self._update_group(group)
+            if tracer is not None and tracer.drives:
+                tracer.optimizer_step(self, self._update)
+            else:
+                self._update()
         self._stepped = True
         for hook in list(self._post_hooks.values()):
             hook(self, (closure,) if closure is not None else (), {})
         return loss
+
+    def _update(self) -> None:
+        for group in self.param_groups:
+            self._update_group(group)
 
     def _update_group(self, group: Group) -> None:
         """Update the parameters of one group, with gradients off."""

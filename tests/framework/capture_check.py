@@ -109,7 +109,7 @@ class Twins:
         action(compiled)
 
     def expect(self, mode: str, variants: int | None = None) -> None:
-        """How the compiled function ran: "replay" or "eager", and how many programs it has."""
+        """How the compiled function ran: "replay" or "driven", and how many programs it has."""
         explanation = self.compiled.explain()
         assert explanation.mode == mode, str(explanation)
         if variants is not None:

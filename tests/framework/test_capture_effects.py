@@ -324,6 +324,7 @@ def test_local_containers_are_no_effect() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.replays
 def test_strict_refuses_what_would_run_eagerly() -> None:
     log: list[int] = []
 
@@ -338,6 +339,7 @@ def test_strict_refuses_what_would_run_eagerly() -> None:
     assert log == []
 
 
+@pytest.mark.replays
 def test_strict_passes_what_can_be_replayed() -> None:
     function = fw.compile(lambda x: x * 2, strict=True)
     assert [function(ones()).tolist() for _ in range(2)] == [[2.0] * 3] * 2

@@ -377,6 +377,7 @@ def resident() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
+@pytest.mark.replays
 def test_thousands_of_steps_leave_memory_flat() -> None:
     model = nn.Sequential(nn.Linear(20, 30), nn.Dropout(0.1), nn.ReLU(), nn.Linear(30, 5))
     optimizer = optim.AdamW(model.parameters())

@@ -256,6 +256,7 @@ def test_a_dataclass_closed_over() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.replays
 def test_train_and_eval_are_followed() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
     compiled = CompiledFunction(model)

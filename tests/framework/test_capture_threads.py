@@ -40,6 +40,7 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
         raise errors[0]
 
 
+@pytest.mark.replays
 def test_threads_call_one_function() -> None:
     compiled = CompiledFunction(lambda x: (x * 2 + 1).sum(1))
 
@@ -61,6 +62,7 @@ def test_threads_capture_different_functions_at_once() -> None:
     in_threads(4, work)
 
 
+@pytest.mark.replays
 def test_threads_with_shapes_of_their_own() -> None:
     compiled = CompiledFunction(lambda x: (x + 1).cumsum(0) if x.ndim == 3 else (x + 1).sum())
 

@@ -165,6 +165,7 @@ def test_zero_grad_both_ways(to_none: bool) -> None:
     twins.expect("replay")
 
 
+@pytest.mark.replays
 @pytest.mark.parametrize("to_none", [True, False])
 def test_gradients_accumulate_over_calls(to_none: bool) -> None:
     def step(task: Task) -> Callable[..., Any]:

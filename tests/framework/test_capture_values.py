@@ -121,6 +121,7 @@ def test_results_are_kept_while_later_calls_run() -> None:
         assert (double == 2.0 * i).all() and total.item() == 50 * i
 
 
+@pytest.mark.replays
 def test_a_result_is_fed_to_the_next_call() -> None:
     def function(x: fw.Tensor, y: fw.Tensor) -> fw.Tensor:
         return x * 0.5 + y
@@ -189,6 +190,7 @@ def test_every_dtype(dtype: Any) -> None:
     check(lambda x: (x + x, x == 1, x.float() * 0.5), (fw.tensor([0, 1, 1]).to(dtype),), variants=1)
 
 
+@pytest.mark.replays
 def test_layouts_are_followed() -> None:
     def function(x: fw.Tensor) -> fw.Tensor:
         return x * 2 + x.sum(0)
@@ -220,6 +222,7 @@ def test_shapes_seen_before_never_compile_again() -> None:
     assert len(compiled.history) == 2
 
 
+@pytest.mark.replays
 def test_past_the_limit_older_variants_still_serve() -> None:
     # Every size is another recording, for the code counts with it.
     compiled = CompiledFunction(lambda x: (x * 2).sum() + sum(range(len(x))) * 0)
@@ -301,7 +304,7 @@ def test_two_hundred_results_that_depend_on_each_other() -> None:
     ],
 )
 def test_what_needs_a_value_runs_eagerly_and_right(function: Any) -> None:
-    check(function, (vector(),), (-vector(),), mode="eager")
+    check(function, (vector(),), (-vector(),), mode="driven")
 
 
 def test_a_branch_on_what_is_known_is_compiled() -> None:

@@ -63,7 +63,7 @@ def gradient_inside(function: Callable[..., Any]) -> Callable[..., Any]:
 def check_mode(case: Case, functions: list[CompiledFunction]) -> None:
     """What raises, and what is listed, runs eagerly; everything else from a program."""
     if case.raises is None and functions:
-        wanted = "eager" if case.name in EAGER else "replay"
+        wanted = "driven" if case.name in EAGER else "replay"
         assert functions[0].explain().mode == wanted, str(functions[0].explain())
 
 

@@ -1,0 +1,629 @@
+"""Driven calls: the function's Python runs, and the tensor work between reads of values is compiled.
+
+Only data is deferred: gradients, histories, versions and attributes change at once, as in an eager call. Ops
+become nodes that are shared by equal applications, so a call that does what an earlier one did meets the same
+nodes, and the program of a stretch of work is found by the identity of what it computes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import CompilerError
+from compiler.interpret import evaluate
+from compiler.ir import Apply, Graph, Input, Value
+from compiler.ops.arithmetic import add
+from compiler.ops.compare import cast
+from compiler.ops.movement import expand
+from compiler.ops.op import Movement, Op
+from compiler.ops.reduction import any as any_
+from compiler.plan import Request
+from compiler.program import Executable
+from compiler.types import TensorType
+from compiler.where import user_line
+from framework.capture.explain import Stretch
+from framework.capture.regions import Outcome, backward, optimizer_step
+from framework.deferred import Deferred, known
+from framework.state import ambient, structure
+from framework.storage import Storage, root_of
+from framework.tensor import Tensor
+from kernels import dtypes, memory
+from kernels.errors import BuildError
+
+Array = np.ndarray[Any, Any]
+_new, _ref = object.__new__, weakref.ref
+
+# Nodes kept for one function; a function that never repeats itself starts anew here.
+MOST_NODES = 20_000
+# Programs made for one function; further stretches are computed op by op.
+MOST_PROGRAMS = 256
+# Programs made when their stretch is first met; from there on when it is met again among so many others.
+MADE_AT_ONCE, MOST_WAITING = 16, 256
+# Ops deferred at most: a function that loops over a whole data set between two reads is cut here.
+MOST_DEFERRED = 5_000
+# Nodes computed apart for a check, at most; where there are more, the stretch ends.
+MOST_GLANCED = 24
+# Values of a number at one place that become constants; from the next on it is an input.
+MOST_CONSTANTS = 2
+
+
+class StretchProgram:
+    """The program of one stretch: an executable, or where that cannot be made a graph to interpret."""
+
+    def __init__(
+        self, graph: Graph, writes: tuple[tuple[int, Value], ...], strides: Any, where: str, lower: bool
+    ) -> None:
+        self.graph, self.writes = graph, writes
+        self.where, self.runs, self.failure = where, 0, ""
+        self.executable: Executable | None = None
+        self.lock = threading.Lock()
+        begin = time.perf_counter()
+        if lower:
+            try:
+                self.executable = Executable(Request(graph, writes, (), strides))
+            except (CompilerError, BuildError) as error:
+                self.failure = str(error)
+        self.seconds = time.perf_counter() - begin
+
+    def run(self, arrays: list[Array]) -> list[Array]:
+        """The outputs; writes are carried out in the inputs' memory."""
+        self.runs += 1
+        if self.executable is None:
+            results = evaluate(self.graph, arrays)
+            count = len(results) - len(self.writes)
+            for (number, _), new in zip(self.writes, results[count:], strict=True):
+                np.copyto(arrays[number], new)
+            # Results must have memory of their own.
+            return [np.array(x) for x in results[:count]]
+        with self.lock:
+            outputs = [memory.empty(shape, dtype) for shape, dtype in self.executable.output_types]
+            self.executable.run(list(enumerate(arrays)), outputs)
+        return outputs
+
+
+class Book:
+    """What the driven calls of one function share: nodes by what they apply, and programs."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[Any, Value] = {}
+        self.inputs: dict[Any, Input] = {}
+        self.strides: dict[Input, tuple[int, ...]] = {}
+        self.numbers: dict[Any, set[Any]] = {}
+        self.programs: dict[Any, tuple[StretchProgram, list[int]]] = {}
+        # Stretches met once, oldest first, and how many runs had no program.
+        self.waiting: dict[Any, None] = {}
+        self.interpreted = 0
+        self.outcomes: dict[Any, list[Outcome]] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether there is too much to keep."""
+        return len(self.nodes) + len(self.inputs) > MOST_NODES
+
+    def deserves_a_program(self, key: Any) -> bool:
+        """Whether a stretch that has no program gets one now."""
+        if len(self.programs) < MADE_AT_ONCE:
+            return True
+        if len(self.programs) < MOST_PROGRAMS and key in self.waiting:
+            del self.waiting[key]
+            return True
+        self.waiting[key] = None
+        if len(self.waiting) > MOST_WAITING:
+            del self.waiting[next(iter(self.waiting))]
+        self.interpreted += 1
+        return False
+
+    def stretches(self) -> list[Stretch]:
+        """Every program as `explain` shows it."""
+        return [
+            Stretch(
+                p.where,
+                sum(isinstance(n, Apply) for n in p.graph.nodes),
+                0 if p.executable is None else len(p.executable.plan.kernels),
+                p.runs,
+                p.seconds,
+                p.failure,
+            )
+            for p, _ in self.programs.values()
+        ]
+
+    def input(self, number: int, array: Array) -> Input:
+        """The node of input `number` for arrays of this layout."""
+        key = number, array.shape, array.dtype, array.strides
+        node = self.inputs.get(key)
+        if node is None:
+            kind = TensorType(array.shape, dtypes.of_numpy(array.dtype))
+            node = self.inputs.setdefault(key, Input(kind, name=f"t{number}"))
+            self.strides[node] = tuple(s // array.itemsize for s in array.strides)
+        return node
+
+
+class Segment:
+    """The work since the last flush."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.open = True
+        # Program inputs in the order they were met, and the present value of each array's memory.
+        self.inputs: list[tuple[Input, Array]] = []
+        self.memory: dict[int, Deferred] = {}
+        self.numbers: dict[int, int] = {}
+        self.written: dict[int, int] = {}
+        self.values: list[weakref.ref[Deferred]] = []
+        self.tensors: list[weakref.ref[Tensor]] = []
+        self.stepped: set[Any] = set()
+        self.draws: dict[int, tuple[Deferred, Deferred, int]] = {}
+
+
+class Driver:
+    """One driven call in progress: stands where a Tracer stands in a recording."""
+
+    # Whether Python's effects on tensors (gradients, histories, attributes) happen for real.
+    drives = True
+
+    def __init__(self, book: Book, function: Any) -> None:
+        self.book, self.nodes = book, book.nodes
+        self.function = function
+        self.segment = Segment(self)
+        self.outcome: Outcome | None = None
+        # How many of our own stretches of Python are being run, and whether a flush waits for their end.
+        self.depth, self.owed = 0, False
+        self.finished = False
+        self.lock = threading.RLock()
+
+    # Ops
+
+    def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
+        """The tensor of an op's result, without history."""
+        if isinstance(op, Movement):
+            source = inputs[0]._data
+            if source is not None:
+                moved = op.compute(source, **attrs)
+                if moved is source or moved.base is not None:
+                    t = object.__new__(Tensor)
+                    t._data, t._storage = moved, Storage()
+                    return t
+        return self.tensor(self.defer(op, inputs, attrs))
+
+    def defer(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Deferred:
+        """The value of an op on tensors, deferred values, arrays and numbers."""
+        if op.check is not None:
+            self._check(op, inputs, attrs)
+        segment = self.segment
+        operands: list[Any] = []
+        numbers = False
+        for x in inputs:
+            kind = type(x)
+            if kind is Deferred:
+                operands.append(x.node if x.segment is segment else self._node(x))
+            elif kind is Tensor and x._deferred is not None and self.outcome is None:  # the usual case
+                operands.append(x._deferred.node)
+            elif kind is float or kind is int or kind is bool:
+                operands.append((kind, x.hex() if kind is float else x))
+                numbers = True
+            elif kind is np.ndarray and not x.ndim and not x.flags.writeable:  # a number that has its dtype
+                operands.append((x.dtype, x.tobytes()))
+                numbers = True
+            else:
+                operands.append(self._node(x))
+        key = (op, _exact(attrs), *operands) if attrs else (op, *operands)
+        node = self.nodes.get(key)
+        if node is None:
+            node = self._make(op, inputs, operands, attrs, key, numbers)
+            segment = self.segment
+        made = _new(Deferred)
+        made.node, made.segment, made.array = node, segment, None
+        values = segment.values
+        values.append(_ref(made))
+        if len(values) > MOST_DEFERRED:
+            self.flush()
+        return made
+
+    def _make(
+        self,
+        op: Op,
+        inputs: tuple[Any, ...],
+        operands: list[Any],
+        attrs: Mapping[str, Any],
+        key: Any,
+        numbers: bool,
+    ) -> Value:
+        """A node that was not met before; a number that keeps changing becomes an input."""
+        nodes = [x if isinstance(given, tuple) else given for x, given in zip(inputs, operands, strict=True)]
+        if numbers:
+            typed = op.typed(tuple(nodes))
+            place = (op, _exact(attrs), *(x[0] if isinstance(x, tuple) else x for x in operands))
+            seen = self.book.numbers.setdefault(place, set())
+            if len(seen) < MOST_CONSTANTS:
+                seen.add(tuple(x for x in operands if isinstance(x, tuple)))
+            else:
+                nodes = [self._lifted(x, t) for x, t in zip(nodes, typed, strict=True)]
+                exact = (x if isinstance(x, Value) else (x.dtype, x.tobytes()) for x in nodes)
+                key = (op, _exact(attrs), "lifted", *exact)
+                node = self.nodes.get(key)
+                if node is not None:
+                    return node
+        return self.nodes.setdefault(key, op.trace(*nodes, **attrs))
+
+    def _lifted(self, number: Any, typed: Any) -> Any:
+        """A number as a program input of the dtype it takes here; itself where that is not exact."""
+        if isinstance(number, np.ndarray):
+            number = number.item()
+        if isinstance(number, Value | bool) or abs(number) >= 2**53:
+            return number if isinstance(number, Value) else typed
+        kind = np.int64 if isinstance(number, int) and typed.dtype.kind in "iu" else np.float64
+        given = self._adopt(np.array(number, kind))
+        return self.defer(cast, (given,), {"dtype": dtypes.of_numpy(typed.dtype)}).node
+
+    def _check(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> None:
+        """Raise what the op raises on bad input, at its own line: Python goes on after it otherwise."""
+        assert op.check is not None, "asked of ops with a check"
+        failed = op.check.failed(*op.typed(tuple([self._value(x) for x in inputs])), **attrs)
+        if type(failed) is Deferred:
+            failed = self._glance(self.defer(any_, (failed,), {"axes": tuple(range(failed.ndim))}))
+        if failed is not None and failed.any():
+            raise op.check.error(*op.typed(tuple([self._array(x) for x in inputs])), **attrs)
+
+    def _glance(self, value: Deferred) -> Array:
+        """The array of a value; computed apart from the stretch if that is little work."""
+        nodes = Graph((), (value.node,)).nodes
+        if len(nodes) > MOST_GLANCED:
+            return known(value)
+        program, used = self._found(self.segment, (value.node,), ())
+        value.array = program.run([self.segment.inputs[number][1] for number in used])[0]
+        return value.array
+
+    def _value(self, x: Any) -> Any:
+        """An operand as an array, where that is known."""
+        value = self.read(x) if isinstance(x, Tensor) else x
+        return value.array if type(value) is Deferred and value.array is not None else value
+
+    def _array(self, x: Any) -> Any:
+        return self.concrete(x) if isinstance(x, Tensor) else known(x)
+
+    def _node(self, x: Any) -> Value:
+        """The node of a tensor, an array or a value of an earlier stretch."""
+        if isinstance(x, Tensor):
+            return self.read(x).node
+        if isinstance(x, np.ndarray):
+            return self._adopt(x).node
+        if x.segment is self.segment:
+            return x.node
+        return self._adopt(known(x)).node
+
+    def _adopt(self, array: Array) -> Deferred:
+        """The present value of an array's memory."""
+        segment = self.segment
+        value = segment.memory.get(id(array))
+        if self.outcome is not None:
+            self.outcome.valid = False  # an array that is no tensor's may hold anything next time
+        if value is None:
+            number = segment.numbers[id(array)] = len(segment.inputs)
+            node = self.book.input(number, array)
+            segment.inputs.append((node, array))
+            value = segment.memory[id(array)] = Deferred(node, segment, array)
+        return value
+
+    def tensor(self, value: Deferred) -> Tensor:
+        """A tensor of a value that nobody else has."""
+        t = _new(Tensor)
+        t._storage = _new(Storage)
+        t._deferred = value
+        t._traced = value.node.type
+        self.segment.tensors.append(_ref(t))
+        if self.outcome is not None:
+            self.outcome.made[id(t)] = t
+        return t
+
+    # What a Tracer is asked
+
+    def read(self, t: Tensor) -> Deferred:
+        """The value of a tensor now."""
+        if self.outcome is not None:
+            return self._noted(t)
+        if t._base is None:
+            data = t._data
+            if data is not None:
+                return self.segment.memory.get(id(data)) or self._adopt(data)
+            assert t._deferred is not None, "a tensor without memory is deferred"
+            return t._deferred
+        root, chain = _located(t)
+        if root is t:
+            assert t._data is not None, "a tensor of its own memory has it"
+            return self.segment.memory.get(id(t._data)) or self._adopt(t._data)
+        value = self.read(root)
+        for op, attrs in chain:
+            value = self.defer(op, (value,), attrs)
+        return value
+
+    def _noted(self, t: Tensor) -> Deferred:
+        """`read` while an outcome is recorded."""
+        outcome, self.outcome = self.outcome, None
+        assert outcome is not None, "asked while recording"
+        count = len(self.segment.inputs)
+        try:
+            value = self.read(t)
+        finally:
+            self.outcome = outcome
+        outcome.adopted.update(id(array) for _, array in self.segment.inputs[count:])
+        outcome.read(t, value)
+        return value
+
+    def wrap(self, data: Any) -> Tensor:
+        """A new tensor of a value, or over an array."""
+        if type(data) is Deferred:
+            if data.segment is self.segment:
+                return self.tensor(self.own(data))
+            data = known(data)
+        t = object.__new__(Tensor)
+        t._data, t._storage = data, Storage()
+        return t
+
+    def value(self, node: Value) -> Deferred:
+        """The value of a node of this stretch, in memory of its own."""
+        made = Deferred(node, self.segment)
+        self.segment.values.append(_ref(made))
+        return made
+
+    def own(self, value: Deferred) -> Deferred:
+        """The same value in memory of its own."""
+        return self.value(value.node if value.segment is self.segment else self._adopt(known(value)).node)
+
+    def share(self, t: Tensor) -> Tensor:
+        """Another tensor of the same memory; the caller links it to `t`."""
+        made = object.__new__(Tensor)
+        if t._data is not None:
+            made._data = t._data
+        else:
+            made._traced = t._traced
+            self.segment.tensors.append(_ref(made))
+        return made
+
+    def part(self, t: Tensor) -> None:
+        """`t` is about to be no view any more: give it a value of its own."""
+        t._deferred = self.own(self.read(t))
+
+    def write(self, t: Tensor, data: Any) -> None:
+        """Overwrite `t`: its memory has a new value from here on, seen by every view."""
+        root, chain = _located(t)
+        new = data if type(data) is Deferred else self._adopt(np.asarray(data))
+        if new.segment is not self.segment:
+            new = self._adopt(known(new))
+        stages = [self.read(root)]
+        for op, attrs in chain:
+            stages.append(self.defer(op, (stages[-1],), attrs))
+        if new.dtype is not stages[-1].dtype:
+            new = self.defer(cast, (new,), {"dtype": stages[-1].dtype})
+        if new.shape != stages[-1].shape:
+            new = self.defer(expand, (new,), {"shape": stages[-1].shape})
+        for (op, attrs), base in zip(reversed(chain), reversed(stages[:-1]), strict=True):
+            new = op.unview(base, new, **attrs)
+        self.store(root, self.own(new), t)
+
+    def store(self, root: Tensor, value: Deferred, through: Tensor | None = None) -> None:
+        """Give the memory of `root`, no view, a new value; it was written `through` a view."""
+        t = root if through is None else through
+        t._storage.writes += 1
+        if self.outcome is not None:
+            self.outcome.write(root, value.node)
+        if root._data is None:
+            root._deferred = value
+            return
+        segment, array = self.segment, root._data
+        if id(array) not in segment.numbers:  # its value was read before a flush
+            self._adopt(array)
+        segment.written[id(array)] = segment.numbers[id(array)]
+        segment.memory[id(array)] = value
+        # Others may look at this memory without our knowing; not while our own Python runs, if it is no view.
+        if not memory.is_own(array):
+            self.flush()
+        elif root._storage.exposed or t._storage.exposed:
+            self.owed = True
+            self.settle()
+
+    def settle(self) -> None:
+        """Carry out what others wait for, unless an optimizer or a backward pass is at work."""
+        if self.owed and not self.depth:
+            self.owed = False
+            self.flush()
+
+    def version(self, t: Tensor) -> int:
+        """The version of a tensor's memory."""
+        return t._storage.version
+
+    def grad(self, t: Tensor) -> Tensor | None:
+        """The gradient."""
+        return t._grad
+
+    def set_grad(self, t: Tensor, gradient: Tensor | None) -> None:
+        """Assign `.grad`."""
+        if self.outcome is not None:
+            if gradient is None or gradient._deferred is None:
+                self.outcome.valid = False
+            else:
+                self.outcome.effects.append(("gradient", t, gradient._deferred.node))
+        if gradient is not t._grad:
+            t._grad = gradient
+            structure.gradients += 1
+
+    def scalar(self, read: Callable[[], float]) -> Tensor:
+        """A 0-d float64 tensor of a number that changes from call to call."""
+        t = object.__new__(Tensor)
+        t._data, t._storage = np.array(read(), np.float64), Storage()
+        outcome, self.outcome = self.outcome, None
+        node = self.read(t).node
+        if outcome is not None:
+            outcome.scalar(t, read, node)
+            self.outcome = outcome
+        return t
+
+    def stream(self, generator: Any) -> tuple[Deferred, Any]:
+        """Seed and offset of the next random stream."""
+        if self.outcome is not None:
+            self.outcome.valid = False
+        draws = self.segment.draws.get(id(generator))
+        if draws is None or draws[2] > generator.offset or known(draws[0]) != generator.seed_value:
+            seed = self._adopt(np.array(generator.seed_value, np.int64))
+            draws = seed, self._adopt(np.array(generator.offset, np.int64)), generator.offset
+            self.segment.draws[id(generator)] = draws
+        seed, offset, first = draws
+        ahead = generator.offset - first
+        generator.offset += 1
+        return seed, self.defer(add, (offset, ahead), {}) if ahead else offset
+
+    def guard(self, read: Callable[[], Any]) -> Any:
+        """The value of `read()`: Python asks again at each call."""
+        value = read()
+        if self.outcome is not None:
+            self.outcome.guards.append((read, value))
+        return value
+
+    def touch(self, thing: Any) -> None:
+        """Python runs each time: nothing to note."""
+
+    def created(self, undo: Callable[[], Any]) -> None:
+        """State made on first use is real."""
+        if self.outcome is not None:
+            self.outcome.valid = False
+
+    def optimizer_step(self, optimizer: Any, body: Callable[[], Any]) -> None:
+        """Run an optimizer's update. A loop over steps is cut between them, so that its stretches repeat."""
+        if optimizer in self.segment.stepped:
+            self.flush()
+        self.segment.stepped.add(optimizer)
+        optimizer_step(self, optimizer, body)
+
+    def backward(
+        self, roots: list[Tensor], gradients: list[Any], keep: bool, body: Callable[[], Any]
+    ) -> None:
+        """Run a backward pass."""
+        backward(self, roots, gradients, keep, body)
+
+    def concrete(self, t: Tensor) -> Array:
+        """The array of `t`, computed now."""
+        if self.segment.values or self.segment.written:
+            self.flush()
+        assert t._data is not None, "a flush computes every tensor"
+        return t._data
+
+    # Computing
+
+    def finish(self) -> None:
+        """Compute what is left, at the end of the call."""
+        self.finished = True
+        self.flush()
+
+    def flush(self) -> None:
+        """Compute what was deferred and is still referred to, and carry out the writes."""
+        with self.lock:
+            segment = self.segment
+            self.segment = Segment(self)
+            segment.open = False
+            # The present value of written memory is that memory.
+            for array in [a for _, a in segment.inputs if id(a) in segment.written]:
+                segment.memory[id(array)].array = array
+            live = [v for r in segment.values if (v := r()) is not None and v.array is None]
+            writes = [(number, segment.memory[at].node) for at, number in segment.written.items()]
+            if live or writes:
+                self._compute(segment, live, writes)
+            for reference in segment.tensors:
+                t = reference()
+                if t is not None and t._data is None:
+                    _fill(t)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Run something else in between, with everything computed."""
+        self.flush()
+        ambient.tracer = None
+        try:
+            yield
+        finally:
+            ambient.tracer = self
+
+    def _compute(self, segment: Segment, live: list[Deferred], writes: list[tuple[int, Value]]) -> None:
+        program, used = self._found(segment, tuple([v.node for v in live]), tuple(writes))
+        arrays = [segment.inputs[number][1] for number in used]
+        if writes:
+            arrays = _apart(arrays, [segment.inputs[number][1] for number, _ in writes])
+        outputs = program.run(arrays)
+        for value, array in zip(live, outputs, strict=True):
+            value.array = array
+
+    def _found(
+        self, segment: Segment, nodes: tuple[Value, ...], writes: tuple[tuple[int, Value], ...]
+    ) -> tuple[StretchProgram, list[int]]:
+        found = self.book.programs.get((nodes, writes))
+        return self._program(segment, nodes, writes) if found is None else found
+
+    def _program(
+        self, segment: Segment, nodes: tuple[Value, ...], writes: tuple[tuple[int, Value], ...]
+    ) -> tuple[StretchProgram, list[int]]:
+        book = self.book
+        reached = {v for v in Graph((), (*nodes, *(v for _, v in writes))).nodes if isinstance(v, Input)}
+        targets = {number for number, _ in writes}
+        used = [i for i, (node, _) in enumerate(segment.inputs) if node in reached or i in targets]
+        inputs = tuple(segment.inputs[i][0] for i in used)
+        graph = Graph(inputs, (*nodes, *(v for _, v in writes)))
+        placed = tuple((used.index(number), value) for number, value in writes)
+        strides = {i: book.strides[node] for i, node in enumerate(inputs)}
+        where = "the end" if self.finished else user_line()
+        lower = book.deserves_a_program((nodes, writes))
+        program = StretchProgram(graph, placed, strides, where, lower)
+        if lower:
+            book.programs[nodes, writes] = program, used
+        return program, used
+
+
+def _located(t: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
+    """The tensor whose memory `t` views, and the movements from it to `t`; `t` where those are not known."""
+    root, chain = t, ()
+    while root._base is not None:
+        chain = (*root._view, *chain)
+        root = root._base
+    data = t._data
+    if data is not None and root is not t:
+        # Another `.data`, or a reinterpretation of the memory.
+        base = root._data
+        if base is None or (data is not base and (not chain or root_of(data) is not root_of(base))):
+            return t, ()
+    return root, chain
+
+
+def _fill(t: Tensor) -> None:
+    """Give a tensor of a stretch that has been computed its memory."""
+    base = t._base
+    if base is None:
+        assert t._deferred is not None, "a tensor without memory is deferred"
+        t._data = t._deferred.array
+    else:
+        if base._data is None:
+            _fill(base)
+        data: Any = base._data
+        for op, attrs in t._view:
+            data = op.compute(data, **attrs)
+        t._data = data
+    t._deferred = t._traced = None
+
+
+def _apart(arrays: list[Array], written: list[Array]) -> list[Array]:
+    """The arrays, copied where they share memory with another that is written."""
+    views = [x for x in written if not memory.is_own(x)]
+    return [
+        x.copy()
+        if any(x is not w and np.may_share_memory(x, w) for w in (views if memory.is_own(x) else written))
+        else x
+        for x in arrays
+    ]
+
+
+def _exact(attrs: Mapping[str, Any]) -> Any:
+    """Attributes as a key that tells 1, 1.0 and True, and 0.0 and -0.0, apart."""
+    return tuple([(k, type(v), v.hex()) if type(v) is float else (k, type(v), v) for k, v in attrs.items()])
