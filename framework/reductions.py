@@ -14,6 +14,7 @@ from compiler.ops import movement, reduction
 from compiler.ops.indexing import gather
 from compiler.ops.op import Op
 from compiler.sizes import any_symbolic, largest
+from compiler.types import TensorType
 from framework.elementwise import abs as absolute
 from framework.elementwise import (
     add,
@@ -37,7 +38,7 @@ from framework.elementwise import (
 from framework.promotion import FLOATING, convert
 from framework.size import axis_index, axis_indices
 from framework.state import ambient
-from framework.tensor import Tensor, apply_op, type_of
+from framework.tensor import Tensor, apply_op
 from framework.views import reshape, squeeze
 from kernels import dtypes
 from kernels.dtypes import DType
@@ -220,7 +221,7 @@ def std_mean(
 def _extreme(op: Op, input: Tensor, dim: Any, keepdim: bool) -> Tensor:
     axes = axis_indices(dim, input.ndim)
     if ambient.tracer is not None:
-        reduction.require_elements(type_of(input), axes)
+        reduction.require_elements(TensorType(tuple(input.shape), input.dtype), axes)
     return _reduced(op, input, axes, keepdim)
 
 

@@ -126,7 +126,8 @@ class Draft:
     @property
     def words(self) -> str:
         """Why the call is recorded again."""
-        return f"{', '.join(self._place(group[0]) for group in self.groups)} varies"
+        places = [self._place(group[0]) for group in self.groups]
+        return f"{' and '.join(places)} {'varies' if len(places) == 1 else 'vary'}"
 
     def legend(self) -> list[str]:
         """What every symbol stands for."""
