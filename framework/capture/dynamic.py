@@ -59,7 +59,10 @@ class Shapes:
 
         `entries` is the function's table of `Entry` by key.
         """
-        family, now = self._family(key, leaves)
+        where, _, now = _pattern(key, leaves)
+        family = self.families.get(where)
+        if family is None:
+            return False
         entry = entries.get(key)
         known = () if entry is None else tuple(v.recording for v in entry.variants)
         for recording in family.recordings:
@@ -72,6 +75,9 @@ class Shapes:
                 variant = recording.instance(leaves, values)
             except Exception:  # noqa: BLE001 -- recorded as it is, the call says what is the matter
                 family.unfit.add(now)
+                if len(family.unfit) > MOST_SEEN:
+                    family.recordings.remove(recording)
+                    return False
                 continue
             # This also binds the tensors that the program holds.
             if variant.holds(leaves):
@@ -97,17 +103,17 @@ class Shapes:
 
     def draft(self, key: Any, leaves: list[Any]) -> Draft | None:
         """What to make symbolic in a call that is about to be recorded; None: nothing."""
-        family, now = self._family(key, leaves)
-        if family.fixed or now in family.unfit or not family.seen:
+        where, _, now = _pattern(key, leaves)
+        family = self.families.get(where)
+        if family is None or family.fixed or now in family.unfit:
             return None
         groups = family.groups(now)
         return Draft(family.places, groups, now, leaves) if groups else None
 
-    def recorded(self, key: Any, leaves: list[Any], draft: Draft | None, variant: Variant | None) -> None:
-        """Note how a recording went: `variant` is None where none could be made."""
-        family, now = self._family(key, leaves)
-        if variant is None:
-            return
+    def recorded(self, key: Any, leaves: list[Any], draft: Draft | None, variant: Variant) -> None:
+        """Note a call that was recorded, with symbols if its variant says so, which `draft` had asked for."""
+        where, places, now = _pattern(key, leaves)
+        family = self.families.setdefault(where, Family(places))
         family.note(now)
         if variant.recording is not None:
             family.recordings.append(variant.recording)
@@ -119,30 +125,30 @@ class Shapes:
     def forget(self, key: Any, leaves: list[Any], variant: Variant) -> None:
         """Make no more instances of the recording behind `variant`."""
         if variant.recording is not None:
-            family, _ = self._family(key, leaves)
-            family.recordings.remove(variant.recording)
+            where, _, _ = _pattern(key, leaves)
+            self.families[where].recordings.remove(variant.recording)
             self.instances.pop((key, id(variant.recording)), None)
 
-    def _family(self, key: Any, leaves: list[Any]) -> tuple[Family, tuple[int, ...]]:
-        """The family of a call, and its numbers."""
-        structure, kinds, *rest = key
-        places: list[Place] = []
-        now: list[int] = []
-        pattern: list[Any] = []
-        for number, (x, kind) in enumerate(zip(leaves, kinds, strict=True)):
-            data = x._data if isinstance(x, Tensor) else None
-            if data is not None and _is_row_major(data):
-                places += [(number, axis) for axis in range(data.ndim)]
-                now += data.shape
-                pattern.append((data.ndim, kind[1], *kind[3:]))
-            elif type(x) is int:
-                places.append((number, -1))
-                now.append(x)
-                pattern.append(int)
-            else:
-                pattern.append(kind)
-        family = self.families.setdefault((structure, tuple(pattern), *rest), Family(places))
-        return family, tuple(now)
+
+def _pattern(key: Any, leaves: list[Any]) -> tuple[Any, list[Place], tuple[int, ...]]:
+    """A key of what a call shares with its family; where the numbers are that it does not share; and those."""
+    structure, kinds, *rest = key
+    places: list[Place] = []
+    now: list[int] = []
+    pattern: list[Any] = []
+    for number, (x, kind) in enumerate(zip(leaves, kinds, strict=True)):
+        data = x._data if isinstance(x, Tensor) else None
+        if data is not None and _is_row_major(data):
+            places += [(number, axis) for axis in range(data.ndim)]
+            now += data.shape
+            pattern.append((data.ndim, kind[1], *kind[3:]))
+        elif type(x) is int:
+            places.append((number, -1))
+            now.append(x)
+            pattern.append(int)
+        else:
+            pattern.append(kind)
+    return (structure, tuple(pattern), *rest), places, tuple(now)
 
 
 def _is_row_major(array: Any) -> bool:

@@ -435,3 +435,13 @@ def test_sizes_beyond_those_kept_are_planned_again(monkeypatch: pytest.MonkeyPat
             assert compiled(fw.ones(n)).item() == 2 * n
     assert len(compiled.history) == 2
     assert len(compiled.entries) == 5
+
+
+def test_calls_that_are_not_recorded_leave_nothing_behind() -> None:
+    def function(x: fw.Tensor, thing: object) -> float:
+        return (x.sum() + (thing is None)).item()
+
+    compiled = CompiledFunction(function)
+    for n in range(1, 40):
+        compiled(fw.ones(n), object())
+    assert not compiled.shapes.families and not compiled.shapes.instances
