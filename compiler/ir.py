@@ -71,6 +71,16 @@ class Const(Value):
 
 
 @dataclass(frozen=True, eq=False)
+class Measure(Value):
+    """A number computed from symbolic sizes, without axes.
+
+    A program for given sizes holds it as memory, so that its kernels serve every size.
+    """
+
+    size: Any = None
+
+
+@dataclass(frozen=True, eq=False)
 class Apply(Value):
     """An op applied to values."""
 
@@ -136,6 +146,8 @@ def _describe(value: Value, names: Mapping[Value, str]) -> str:
             text = f'input "{name}"'
         case Const(data=data):
             text = f"const {data.item()!r}" if data.ndim == 0 else "const [...]"
+        case Measure(size=size):
+            text = f"size {size.text()}"
         case Apply(op=op, inputs=inputs, attrs=attrs):
             operands = [names[x] for x in inputs] + [f"{key}={item!r}" for key, item in attrs.items()]
             text = f"{op.name}({', '.join(operands)})"

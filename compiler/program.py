@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,16 +41,34 @@ class KernelView:
         return f"<kernel {self.kernel.spec.name} {list(self.kernel.extents)}>"
 
 
+class Arena:
+    """Scratch memory. Programs that never run at once may share one: it has the size of the largest."""
+
+    def __init__(self) -> None:
+        self.base = self.size = 0
+        self.users: weakref.WeakSet[Executable] = weakref.WeakSet()
+
+    def reserve(self, size: int) -> int:
+        """The address of `size` bytes. No user may be running: when they are too few, all of them move."""
+        if size > self.size or not self.base:
+            self.size = size
+            self.memory = np.empty(size + 64, np.uint8)
+            before, self.base = self.base, -(-self.memory.ctypes.data // 64) * 64
+            for user in self.users:
+                user.move(self.base - before)
+        return self.base
+
+
 class Executable:
     """A compiled request: `run` computes the outputs and carries out the writes."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, arena: Arena | None = None) -> None:
         begin = time.perf_counter()
         self.request = optimise(request)
         self.plan = plan = Planner(self.request).run()
         planned = time.perf_counter()
-        self.arena = np.empty(plan.arena_bytes + 64, np.uint8)
-        base = -(-self.arena.ctypes.data // 64) * 64
+        self.arena = Arena() if arena is None else arena
+        base = self.arena.reserve(plan.arena_bytes)
         self.constants = {b: np.ascontiguousarray(c.data) for b, c in plan.constants.items()}
         flags = []
         for buffer in plan.checks:
@@ -62,6 +81,7 @@ class Executable:
         self.output_types = [(v.shape, v.dtype.numpy) for v in returned]
         outside: dict[Buffer, int] = {b: i for i, b in enumerate([*plan.inputs, *plan.outputs])}
         patches: list[tuple[int, int, int]] = []
+        local: list[int] = []
         for number, kernel in enumerate(plan.kernels):
             for operand, place in enumerate(kernel.places):
                 slot = program.pointer_slot(number, operand)
@@ -71,17 +91,26 @@ class Executable:
                 offset = place.offset * place.buffer.type.dtype.itemsize
                 if place.buffer in plan.arena:
                     program.table[slot] = base + plan.arena[place.buffer] + offset
+                    local.append(slot)
                 elif place.buffer in self.constants:
                     program.table[slot] = self.constants[place.buffer].ctypes.data + offset
                 else:
                     patches.append((slot, outside[place.buffer], offset))
+        self.local = np.array(local, np.int64)
         self.patches = np.array(patches or np.zeros((0, 3)), np.int64)
         self.objects = np.zeros(max(len(outside), 1), np.int64)
         self.bound: dict[int, Array] = {}
         program.connect(self.patches, self.objects)
         self.native = runner.native_run()
+        self.arena.users.add(self)
         self.plan_seconds = planned - begin
         self.build_seconds = time.perf_counter() - planned
+
+    def move(self, distance: int) -> None:
+        """Follow the arena, which is `distance` bytes further on."""
+        self.program.table[self.local] += distance
+        flags = self.program.launches[:, 3]
+        flags[flags != 0] += distance
 
     def bind(self, number: int, array: Array) -> None:
         """Use `array` as input `number` from now on."""

@@ -8,7 +8,6 @@ arises.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from compiler.ir import Apply, Graph, Value
@@ -106,6 +105,9 @@ class Scheduler:
         self.outputs = set(graph.outputs)
         self.group: dict[Value, Group] = {}
         self.groups: dict[Group, None] = {}
+        # Which groups read a group, and which it reads.
+        self.after: dict[Group, set[Group]] = {}
+        self.before: dict[Group, set[Group]] = {}
 
     def run(self) -> list[Group]:
         """The groups, each after everything it reads."""
@@ -179,6 +181,10 @@ class Scheduler:
             group.inner = _inner_axes(group.domain, group.reductions, set())
         self.group[node] = group
         self.groups[group] = None
+        self.after[group] = set()
+        self.before[group] = {self.group[x] for x in node.inputs if x in self.group}
+        for before in self.before[group]:
+            self.after[before].add(group)
 
     # Merging
 
@@ -259,31 +265,30 @@ class Scheduler:
         self.groups[merged] = None
         for node in merged.nodes:
             self.group[node] = merged
+        both = {first, second}
+        self.after[merged] = (self.after.pop(first) | self.after.pop(second)) - both
+        self.before[merged] = (self.before.pop(first) | self.before.pop(second)) - both
+        for other in self.before[merged]:
+            self.after[other] = (self.after[other] - both) | {merged}
+        for other in self.after[merged]:
+            self.before[other] = (self.before[other] - both) | {merged}
 
     # Order
 
     def makes_cycle(self, first: Group, second: Group) -> bool:
         """Whether `second` depends on `first` through a third group."""
-        stack = [g for g in self.successors(first) if g is not second]
+        stack = [g for g in self.after[first] if g is not second]
         seen: set[Group] = set(stack)
         while stack:
-            for after in self.successors(stack.pop()):
-                if after is second:
-                    return True
-                if after not in seen:
-                    seen.add(after)
-                    stack.append(after)
+            after = self.after[stack.pop()]
+            if second in after:
+                return True
+            stack += after - seen
+            seen |= after
         return False
 
-    def successors(self, group: Group) -> Iterable[Group]:
-        users = (self.group[u] for n in group.nodes for u in self.graph.users[n])
-        return {g: None for g in users if g is not group}
-
     def ordered(self) -> list[Group]:
-        waiting = {
-            g: {self.group[x] for n in g.nodes for x in n.inputs if x in self.group} - {g}
-            for g in self.groups
-        }
+        waiting = self.before
         order: list[Group] = []
         done: set[Group] = set()
         remaining = sorted(self.groups, key=lambda g: g.nodes[-1].serial)

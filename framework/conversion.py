@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from compiler.sizes import resolve_sharing
 from framework.creation import clone
 from framework.device import device, require_cpu
+from framework.layout import answered, is_row_major
 from framework.promotion import convert
-from framework.tensor import Tensor
+from framework.tensor import Tensor, way_to
 from kernels import dtypes
 from kernels.dtypes import DType
 
@@ -92,7 +94,15 @@ def cuda(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
     """The tensor itself when it is row-major, else a row-major copy."""
-    return input if input.is_contiguous() else clone(input)
+    if input._data is not None:
+        return input if input.is_contiguous() else clone(input)
+    in_order, condition = resolve_sharing(
+        "contiguous() is the tensor itself", answered, is_row_major, way_to(input)
+    )
+    made = input if in_order else clone(input)
+    if condition is not None:
+        condition.about = input, made
+    return made
 
 
 def pin_memory(input: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.dims import is_symbolic
 from compiler.ops.arithmetic import mul as product
 from compiler.ops.compare import where as select_where
 from compiler.ops.creation import full as full_op
@@ -257,7 +258,9 @@ def arange(
     whole = all(isinstance(x, int) for x in (start, end, step))
     dtype = dtype or (dtypes.int64 if whole else ambient.default_dtype)
     count = -((start - end) // step) if whole else math.ceil((end - start) / step)
-    position = apply_op(iota, (), {"shape": (int(count),), "axis": 0, "dtype": dtypes.int64})
+    position = apply_op(
+        iota, (), {"shape": (count if is_symbolic(count) else int(count),), "axis": 0, "dtype": dtypes.int64}
+    )
     if not whole:
         position = convert(position, dtypes.float64)
     position = position if step == 1 else mul(position, step)

@@ -15,8 +15,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from compiler.ir import Input
 from compiler.ops.op import Op
 from compiler.ops.reduction import sum_to
+from compiler.sizes import any_symbolic, same_shape
+from compiler.types import TensorType
 from framework.deferred import Deferred
 from framework.state import ambient
 
@@ -119,8 +122,10 @@ class TypeOnly:
         self.shape = shape
         self.dtype = dtype
 
-    def array(self) -> np.ndarray[Any, Any]:
-        """An array of this type that holds one element."""
+    def array(self) -> Any:
+        """An array of this type that holds one element; where sizes are symbolic an input of no program."""
+        if any_symbolic(self.shape):
+            return Input(TensorType(self.shape, self.dtype), name="only its type is read")
         # np.broadcast_to takes ten times as long.
         return np.ndarray(self.shape, self.dtype.numpy, _ZERO, 0, (0,) * len(self.shape))
 
@@ -164,7 +169,7 @@ class OpNode(Node):
             rule = self.op.gradient(position)
             assert rule is not None, f"{self.op} input {position} has an edge but no gradient rule"
             g = rule(grads[0], *arguments, **self.attrs)
-            results.append(g if g.shape == shape else sum_to(g, shape))
+            results.append(g if same_shape(g.shape, shape) else sum_to(g, shape))
         return results
 
     def release(self) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from compiler.dims import is_symbolic
 from compiler.ops import compare, indexing, movement
+from compiler.sizes import largest, same_shape, smallest
 from framework.access import known_values
 from framework.autograd import Function
 from framework.elementwise import labelled
@@ -162,7 +164,7 @@ def _basic(input: Tensor, index: Any) -> tuple[Tensor, list[Tensor | None]]:
             bounds.append(_one(item, input.shape[axis], axis))
     viewed = _sliced(input, bounds)
     whole = viewed is input and all(p is None for p in picks)
-    if whole or tuple(viewed.shape) != tuple(shape):
+    if whole or not same_shape(tuple(viewed.shape), tuple(shape)):
         viewed = reshape(viewed, tuple(shape))
     if viewed is not input and len(shape) != input.ndim:
         labelled("SelectBackward0" if len(shape) < input.ndim else "UnsqueezeBackward0", viewed)
@@ -170,7 +172,7 @@ def _basic(input: Tensor, index: Any) -> tuple[Tensor, list[Tensor | None]]:
 
 
 def _sliced(input: Tensor, bounds: list[tuple[int, int, int]]) -> Tensor:
-    whole = all(b == (0, n, 1) for b, n in zip(bounds, input.shape, strict=True))
+    whole = all(same_shape(b, (0, n, 1)) for b, n in zip(bounds, input.shape, strict=True))
     if whole:
         return input
     starts, stops, steps = (tuple(b[k] for b in bounds) for k in range(3))
@@ -180,13 +182,25 @@ def _sliced(input: Tensor, bounds: list[tuple[int, int, int]]) -> Tensor:
 def _slice_bounds(item: slice, size: int) -> tuple[int, int, int]:
     if item.step is not None and int(item.step) <= 0:
         raise ValueError("step must be greater than zero; use flip for the reverse order")
+    if is_symbolic(size) or is_symbolic(item.start) or is_symbolic(item.stop):
+        start = _bound(item.start, size, 0)
+        stop = size if item.stop is None else largest(start, _bound(item.stop, size, size))
+        return start, stop, 1 if item.step is None else item.step.__index__()
     start, stop, step = item.indices(size)
     return start, max(start, stop), step
 
 
+def _bound(position: Any, size: int, default: int) -> int:
+    """A bound of a slice within [0, size], counted from the end when it is negative."""
+    if position is None:
+        return default
+    position = position if is_symbolic(position) else position.__index__()
+    return largest(position + size, 0) if position < 0 else smallest(position, size)
+
+
 def _one(item: Any, size: int, axis: int) -> tuple[int, int, int]:
     try:
-        position = item.__index__()
+        position = item if is_symbolic(item) else item.__index__()
     except (AttributeError, TypeError):
         raise IndexError(
             "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
@@ -195,7 +209,7 @@ def _one(item: Any, size: int, axis: int) -> tuple[int, int, int]:
         ) from None
     if not -size <= position < size:
         raise IndexError(f"index {position} is out of bounds for dimension {axis} with size {size}")
-    position %= size
+    position = position + size if position < 0 else position
     return position, position + 1, 1
 
 

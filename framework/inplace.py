@@ -23,6 +23,7 @@ from framework.tensor import (
     TRACKED,
     Tensor,
     apply_op,
+    ask_geometry,
     edge_of,
     geometry,
     payload,
@@ -108,8 +109,12 @@ def update(
 def require_writable(t: Tensor) -> None:
     """Raise RuntimeError when a write to `t` would break a leaf's gradient or hit one address twice."""
     data = t._data
-    shape, strides = (data.shape, data.strides) if data is not None else geometry(t)[:2]
-    if 0 in strides and 0 not in shape and any(s == 0 and n > 1 for n, s in zip(shape, strides, strict=True)):
+    overlaps = (
+        _overlaps_itself(data.shape, data.strides, 0)
+        if data is not None
+        else ask_geometry("elements share an address", _overlaps_itself, t)
+    )
+    if overlaps:
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory "
             "location. "
@@ -136,6 +141,12 @@ def require_writable(t: Tensor) -> None:
             "both outside "
             "(if you want the inplace to be tracked)."
         )
+
+
+def _overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> bool:
+    return (
+        0 in strides and 0 not in shape and any(s == 0 and n > 1 for n, s in zip(shape, strides, strict=True))
+    )
 
 
 def _refuse_partial_overlap(t: Tensor, x: Tensor) -> None:

@@ -9,9 +9,12 @@ import builtins
 import math
 from typing import Any, NamedTuple
 
+from compiler.dims import is_symbolic
 from compiler.ops import movement, reduction
 from compiler.ops.indexing import gather
 from compiler.ops.op import Op
+from compiler.sizes import any_symbolic, largest
+from compiler.types import TensorType
 from framework.elementwise import abs as absolute
 from framework.elementwise import (
     add,
@@ -127,7 +130,8 @@ def _moments(x: Tensor, axes: tuple[int, ...], correction: float) -> tuple[Tenso
     count = _count(x, axes)
     average = div(apply_op(reduction.sum, (x,), {"axes": axes}), count)
     total = apply_op(reduction.sum, (square(sub(x, average)),), {"axes": axes})
-    return div(total, builtins.max(count - correction, 0)), average
+    divisor = largest(count - correction, 0) if is_symbolic(count) else builtins.max(count - correction, 0)
+    return div(total, divisor), average
 
 
 def _correction(unbiased: bool | None, correction: float | None) -> float:
@@ -214,14 +218,21 @@ def std_mean(
     return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
+def _extreme(op: Op, input: Tensor, dim: Any, keepdim: bool) -> Tensor:
+    axes = axis_indices(dim, input.ndim)
+    if ambient.tracer is not None:
+        reduction.require_elements(TensorType(tuple(input.shape), input.dtype), axes)
+    return _reduced(op, input, axes, keepdim)
+
+
 def amax(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
     """Largest element over `dim`; tied elements share the gradient."""
-    return _reduced(reduction.amax, input, axis_indices(dim, input.ndim), keepdim)
+    return _extreme(reduction.amax, input, dim, keepdim)
 
 
 def amin(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
     """Smallest element over `dim`; tied elements share the gradient."""
-    return _reduced(reduction.amin, input, axis_indices(dim, input.ndim), keepdim)
+    return _extreme(reduction.amin, input, dim, keepdim)
 
 
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -378,7 +389,8 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     """log(sum(exp(input))) over `dim` without overflow; -inf over nothing."""
     x = _floating(input, None)
     axes = axis_indices(dim, x.ndim)
-    if _count(x, axes) == 0:
+    count = _count(x, axes)
+    if not is_symbolic(count) and count == 0:
         return log(sum(exp(x), axes, keepdim))
     top = _finite_top(x, axes)
     kept = add(log(apply_op(reduction.sum, (exp(sub(x, top)),), {"axes": axes})), top)
@@ -400,7 +412,7 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """exp(input) divided by its sum over `dim`; a row that is all -inf gives nan."""
     x = _floating(input, dtype)
     axes = _softmax_axis(x, dim)
-    if x.numel() == 0:
+    if not any_symbolic(x.shape) and x.numel() == 0:
         return exp(x)
     e = exp(sub(x, apply_op(reduction.amax, (x.detach(),), {"axes": axes})))
     return labelled("SoftmaxBackward0", div(e, apply_op(reduction.sum, (e,), {"axes": axes})))
@@ -410,7 +422,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tenso
     """Logarithm of `softmax`, without its underflow."""
     x = _floating(input, dtype)
     axes = _softmax_axis(x, dim)
-    if x.numel() == 0:
+    if not any_symbolic(x.shape) and x.numel() == 0:
         return exp(x)
     shifted = sub(x, apply_op(reduction.amax, (x.detach(),), {"axes": axes}))
     return labelled(

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from compiler.dims import is_symbolic
+
 
 class Size(tuple[int, ...]):
     """The shape of a tensor; a tuple in every respect."""
@@ -40,7 +42,7 @@ def shape_argument(args: tuple[Any, ...]) -> tuple[int, ...]:
     otherwise."""
     sizes = args[0] if len(args) == 1 and isinstance(args[0], tuple | list) else args
     try:
-        return tuple(n.__index__() for n in sizes)
+        return tuple([n if is_symbolic(n) else n.__index__() for n in sizes])
     except AttributeError:
         wrong = next(type(n).__name__ for n in sizes if not hasattr(n, "__index__"))
         raise TypeError(

@@ -13,13 +13,16 @@ from typing import Any, NoReturn
 import numpy as np
 
 from compiler.errors import TraceError
+from compiler.ops.movement import reshape
 from compiler.ops.op import Movement, Op
-from compiler.types import TensorType, contiguous_strides
+from compiler.sizes import resolve, resolve_sharing
+from compiler.types import TensorType
 from framework.attached import Attached
 from framework.deferred import Deferred
 from framework.device import CPU, device
 from framework.graph import AccumulateGrad, Edge, Node, OpNode, TypeOnly, saved_entry, saved_levels, shape_of
 from framework.handle import RemovableHandle
+from framework.layout import Geometry, Step, answered, is_row_major, is_way, itself
 from framework.size import Size, axis_index
 from framework.state import ambient, is_recording, structure, structure_changed
 from framework.storage import Storage, placement
@@ -27,7 +30,6 @@ from kernels import dtypes
 from kernels.dtypes import DType
 
 Array = np.ndarray[Any, Any]
-Step = tuple[Movement, Mapping[str, Any]]
 
 # How a view relates to the history of its base.
 TRACKED, DETACHED, MADE_WITHOUT_GRAD = 0, 1, 2
@@ -143,10 +145,7 @@ class Tensor(Attached):
         data = self._data
         if data is not None:
             return data.flags.c_contiguous
-        shape, strides, _ = geometry(self)
-        return all(
-            n == 1 or s == c for n, s, c in zip(shape, strides, contiguous_strides(shape), strict=True)
-        )
+        return ask_geometry("it is contiguous", is_row_major, self)
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is floating."""
@@ -428,20 +427,25 @@ def set_grad(t: Tensor, gradient: Tensor | None) -> None:
         structure.gradients += 1
 
 
-def geometry(t: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+def geometry(t: Tensor) -> Geometry:
     """Shape, strides and offset in elements; of a traced tensor those it will have."""
+    return ask_geometry("its layout", itself, t)
+
+
+def ask_geometry(words: str, question: Callable[..., Any], t: Tensor, *others: Any) -> Any:
+    """`question(shape, strides, offset, *others)` of a tensor; a condition where sizes are symbolic."""
+    return resolve(words, answered, question, way_to(t), *others)
+
+
+def way_to(t: Tensor) -> tuple[Geometry | tuple[int, ...], tuple[Step, ...]]:
+    """Where memory lies (its shape alone when it is row-major), and the movements from there to `t`."""
     data = t._data
     if data is not None:
-        return data.shape, *placement(data)
+        return (data.shape, *placement(data)), ()
     if t._base is None:
-        shape = tuple(payload(t).shape)
-        return shape, contiguous_strides(shape), 0
-    where = geometry(t._base)
-    for op, attrs in t._view:
-        moved = op.view(*where, **attrs)
-        assert moved is not None, f"{op} was a view when it was made"
-        where = moved
-    return where
+        return tuple(payload(t).shape), ()
+    start, steps = way_to(t._base)
+    return start, (*steps, *t._view)
 
 
 def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
@@ -480,8 +484,15 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
         known = base is given or (base is not None and base is given.base) or not made.size
         if not known and not np.may_share_memory(made, given):
             return
-    elif op.view(*geometry(source), **attrs) is None:
-        return
+    elif op is reshape:
+        start, steps = way_to(source)
+        # Any other movement is a view, and so is a reshape of what lies in order.
+        if steps or (start and isinstance(start[0], tuple)):
+            shares, condition = resolve_sharing("reshape is a view", is_way, start, (*steps, (op, attrs)))
+            if condition is not None:
+                condition.about = source, out
+            if not shares:
+                return
     through = source._base is not None and source._view_kind != DETACHED
     out._storage = source._storage
     out._base = source._base if through else source
@@ -560,13 +571,12 @@ def _renew_history(t: Tensor) -> None:
     if edge is None:
         t._node, t._output = None, 0
         return
-    where, dtype = geometry(base), base.dtype
+    kind = TensorType(tuple(base.shape), base.dtype)
     for op, attrs in t._view:
-        moved = op.view(*where, **attrs)
-        assert moved is not None, f"{op} was a view when it was made"
-        saved = [TypeOnly(moved[0], dtype), TypeOnly(where[0], dtype)]
-        edge = OpNode(op, attrs, (edge,), (0,), saved, (where[0],)), 0
-        where = moved
+        moved = op.infer(kind, **attrs)
+        saved = [TypeOnly(moved.shape, kind.dtype), TypeOnly(kind.shape, kind.dtype)]
+        edge = OpNode(op, attrs, (edge,), (0,), saved, (kind.shape,)), 0
+        kind = moved
     retained = t._retains_grad
     t._node, t._output = edge
     if retained:

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from compiler.dims import is_symbolic
 from compiler.ops import compare, movement
+from compiler.sizes import any_symbolic, known_equal
 from framework.access import keep_in_step
 from framework.elementwise import labelled
 from framework.promotion import convert, result_type
 from framework.size import Size, axis_index, axis_indices, shape_argument
 from framework.storage import placement, root_of
-from framework.tensor import Tensor, apply_op, concrete, geometry
+from framework.tensor import Tensor, apply_op, ask_geometry, concrete
 from kernels import dtypes
 
 
@@ -60,7 +62,7 @@ def view(input: Tensor, *shape: Any) -> Tensor:
     if len(shape) == 1 and isinstance(shape[0], dtypes.DType):
         return _view_dtype(input, shape[0])
     target = _resolved(shape_argument(shape), input.numel())
-    if movement.reshape.view(*geometry(input), shape=target) is None:
+    if not ask_geometry("it can be viewed", _is_viewable, input, target):
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one dimension spans "
             "across two "
@@ -85,6 +87,10 @@ def _view_dtype(input: Tensor, dtype: dtypes.DType) -> Tensor:
 def alias(input: Tensor) -> Tensor:
     """A view of all of `input`."""
     return _reshaped(input, tuple(input.shape))
+
+
+def _is_viewable(shape: Any, strides: Any, offset: int, target: tuple[int, ...]) -> bool:
+    return movement.reshape.view(shape, strides, offset, shape=target) is not None
 
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
@@ -127,7 +133,7 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     axes = axis_indices(dim, input.ndim) if dim is None or dim != () else ()
     return _reshaped(
         input,
-        tuple(n for i, n in enumerate(input.shape) if n != 1 or i not in axes),
+        tuple(n for i, n in enumerate(input.shape) if i not in axes or n != 1),
         f"SqueezeBackward{0 if dim is None else 1}",
     )
 
@@ -209,7 +215,7 @@ def expand(input: Tensor, *args: Any, size: Any = None) -> Tensor:
         )
     have = (*(None,) * added, *input.shape)
     for i, (n, old) in enumerate(zip(shape, have, strict=True)):
-        if (n == -1 and old is None) or (n != -1 and old not in (None, 1, n)) or n < -1:
+        if (n == -1 and old is None) or n < -1 or not _grows(old, n):
             raise RuntimeError(
                 f"The expanded size of the tensor ({n}) must match the existing size ({old}) at "
                 "non-singleton dimension "
@@ -217,6 +223,10 @@ def expand(input: Tensor, *args: Any, size: Any = None) -> Tensor:
             )
     target = tuple(old if n == -1 and old is not None else n for n, old in zip(shape, have, strict=True))
     return apply_op(movement.expand, (input,), {"shape": target})
+
+
+def _grows(old: int | None, new: int) -> bool:
+    return old is None or known_equal(old, new) or new == -1 or old == new or old == 1
 
 
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
@@ -254,7 +264,7 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """Elements `start` to `start + length` along `dim`."""
     axis = axis_index(dim, input.ndim)
     size = input.shape[axis]
-    first = int(start)
+    first: Any = start if is_symbolic(start) else int(start)
     if not -size <= first <= size:
         raise IndexError(
             f"Dimension out of range (expected to be in range of [{-size}, {size}], but got {first})"
@@ -269,14 +279,15 @@ def select(input: Tensor, dim: int, index: int | Tensor) -> Tensor:
     """The slice at `index` along `dim`, without that dimension."""
     if input.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
-    axis, position = axis_index(dim, input.ndim), int(index)
+    axis = axis_index(dim, input.ndim)
+    position: Any = index if is_symbolic(index) else int(index)
     size = input.shape[axis]
     if not -size <= position < size:
         raise IndexError(
             f"select(): index {position} out of range for tensor of size {list(input.shape)} at dimension "
             f"{axis}"
         )
-    position %= size
+    position = position + size if position < 0 else position
     shape = tuple(input.shape)
     picked = sliced(input, axis, position, position + 1)
     return labelled("SelectBackward0", _reshaped(picked, (*shape[:axis], *shape[axis + 1 :])))
@@ -359,7 +370,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
         raise RuntimeError("zero-dimensional tensor cannot be concatenated; stack them, or unsqueeze first")
     dtype = result_type(*tensors)
     # PyTorch lets a tensor of shape (0,) join anything.
-    joined = [x for x in tensors if tuple(x.shape) != (0,)] or tensors[:1]
+    joined = [x for x in tensors if any_symbolic(x.shape) or tuple(x.shape) != (0,)] or tensors[:1]
     where = axis_index(dim, joined[0].ndim)
     _require_joinable(joined, where)
     joined = [convert(x, dtype) for x in joined]

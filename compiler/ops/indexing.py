@@ -14,6 +14,7 @@ from compiler.ops.bits import bitwise_or
 from compiler.ops.compare import eq, ge, lt, where
 from compiler.ops.creation import created, iota, zeros
 from compiler.ops.op import Check, Index, Op, Sample
+from compiler.sizes import known_equal, same_shape
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes
 
@@ -50,7 +51,9 @@ def _gather_type(x: TensorType, index: TensorType, *, axis: int) -> TensorType:
 
 def _need_inside(name: str, x: TensorType, index: TensorType, axis: int) -> None:
     sizes = list(zip(index.shape, x.shape, strict=False))
-    if len(index.shape) != len(x.shape) or any(i > s for a, (i, s) in enumerate(sizes) if a != axis):
+    if len(index.shape) != len(x.shape) or any(
+        not known_equal(i, s) and i > s for a, (i, s) in enumerate(sizes) if a != axis
+    ):
         raise RuntimeError(
             f"{name} along axis {axis} needs an index of the operand's rank and no larger elsewhere, got "
             f"index {index} for {x}"
@@ -124,7 +127,7 @@ def _take_add(x: Array, index: Array, source: Array, *, axis: int) -> Array:
 
 def _gather_gradient(g: Any, out: Any, x: Any, index: Any, axis: int) -> Any:
     shape = tuple(x.shape)
-    if tuple(index.shape) == (*shape[:axis], 1, *shape[axis + 1 :]):
+    if same_shape(tuple(index.shape), (*shape[:axis], 1, *shape[axis + 1 :])):
         # One element read per row (a loss's target): a comparison fuses where a scatter would be a kernel of
         # its own.
         position = created(g, iota, shape=shape, axis=axis, dtype=dtypes.int64)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler.ops.op import Geometry, Movement, Op, Sample, broadcast_shapes
+from compiler.sizes import largest, same_shape
 from compiler.types import TensorType
 
 Ints = tuple[int, ...]
@@ -99,7 +100,7 @@ def swap_last(x: Any) -> Any:
 
 
 def _expand_type(x: TensorType, *, shape: Ints) -> TensorType:
-    if broadcast_shapes(x.shape, shape) != shape:
+    if not same_shape(x.shape, shape) and broadcast_shapes(x.shape, shape) != shape:
         raise RuntimeError(
             f"cannot expand {x} to shape {list(shape)}: only axes of size 1 grow; reshape first"
         )
@@ -176,9 +177,10 @@ def _slice_gradient(g: Any, out: Any, x: Any, starts: Ints, stops: Ints, steps: 
     ends = tuple(start + size for start, size in zip(starts, g.shape, strict=True))
     # The zeros behind the last element of a step may reach past the input.
     kept = tuple(
-        size - builtins.max(end - full, 0) for size, end, full in zip(g.shape, ends, x.shape, strict=True)
+        size if step == 1 else size - largest(end - full, 0)
+        for size, end, full, step in zip(g.shape, ends, x.shape, steps, strict=True)
     )
-    if kept != tuple(g.shape):
+    if not same_shape(kept, tuple(g.shape)):
         g = slice(g, starts=(0,) * len(kept), stops=kept, steps=(1,) * len(kept))
     high = tuple(full - start - size for full, start, size in zip(x.shape, starts, g.shape, strict=True))
     return pad(g, low=starts, high=high, value=0)
@@ -251,8 +253,10 @@ pad: Op = Op(
 
 def _concatenate_type(*xs: TensorType, axis: int) -> TensorType:
     first = xs[0]
-    around = {(x.dtype, x.shape[:axis], x.shape[axis + 1 :]) for x in xs}
-    if len(around) != 1:
+    around = (*first.shape[:axis], *first.shape[axis + 1 :])
+    if not builtins.all(
+        x.dtype is first.dtype and (*x.shape[:axis], *x.shape[axis + 1 :]) == around for x in xs
+    ):
         raise RuntimeError(
             f"concatenate along axis {axis} needs one dtype and equal sizes on the other axes, got "
             f"{', '.join(map(str, xs))}"

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from compiler import sizes
 from compiler import where as location
-from compiler.ir import Apply, Value, constant
+from compiler.dims import is_symbolic
+from compiler.ir import Apply, Measure, Value, constant
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes, memory
 from kernels.dtypes import DType
@@ -258,9 +260,14 @@ def _known(x: Any) -> Any:
 
 
 def typed_number(x: bool | float, dtype: DType) -> Any:
-    """A Python number as a read-only 0-d array; integers wrap at the width as PyTorch's do."""
+    """A Python number as a read-only 0-d array; integers wrap at the width as PyTorch's do.
+
+    A runtime number or a symbolic size becomes an IR value.
+    """
     if isinstance(x, RuntimeOperand):
         return x.typed(dtype)
+    if is_symbolic(x):
+        return Measure(TensorType((), dtype), size=x)  # type: ignore[arg-type]
     return _number(x, dtype, math.copysign(1.0, x) if x == 0 else 1.0)
 
 
@@ -282,10 +289,15 @@ def _listed(types: tuple[TensorType, ...]) -> str:
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """NumPy's broadcast shape, with PyTorch's error when there is none."""
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        pass
+    if any(map(sizes.any_symbolic, shapes)):
+        shape = sizes.broadcast(shapes)
+        if shape is not None:
+            return shape
+    else:
+        try:
+            return np.broadcast_shapes(*shapes)
+        except ValueError:
+            pass
     listed = " and ".join(str(list(s)) for s in shapes)
     raise RuntimeError(
         f"shapes {listed} cannot be broadcast together: aligned at the right, each pair of sizes "
@@ -410,7 +422,7 @@ def elementwise(
         if condition and types[0].dtype is not dtypes.bool_:
             raise TypeError(f"{name} needs a bool condition, got {_listed(types)}; compare with zero first")
         for t in types:
-            if t.shape != shape:
+            if not sizes.same_shape(t.shape, shape):
                 shape = broadcast_shapes(*(t.shape for t in types))
                 break
         return TensorType(shape, attrs.get("dtype", result) or dtype)

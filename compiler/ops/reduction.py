@@ -18,6 +18,7 @@ from compiler.ops.compare import cast, eq, ne, where
 from compiler.ops.creation import created, iota
 from compiler.ops.movement import expand, flip, pad, permute, reshape, slice
 from compiler.ops.op import Op, Reduction, Sample, dtype_of
+from compiler.sizes import known_equal, same_shape
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes
 from kernels.dtypes import DType
@@ -41,10 +42,14 @@ def kept_shape(shape: Ints, axes: Ints) -> Ints:
 def sum_to(gradient: Any, shape: Ints) -> Any:
     """`gradient` summed down to a `shape` that broadcasts to its own. The one place where that happens."""
     have = tuple(gradient.shape)
-    if have == tuple(shape):
+    if same_shape(have, tuple(shape)):
         return gradient
     added = len(have) - len(shape)
-    axes = tuple(a for a, size in enumerate(have) if a < added or (size != 1 and shape[a - added] == 1))
+    axes = tuple(
+        a
+        for a, size in enumerate(have)
+        if a < added or (not known_equal(size, shape[a - added]) and shape[a - added] == 1)
+    )
     summed = sum(gradient, axes=axes) if axes else gradient
     return reshape(summed, shape=tuple(shape)) if added else summed
 
@@ -82,7 +87,7 @@ def _rounded(out: Any, x: Array) -> Array:
 def _extremum(ufunc: np.ufunc) -> Callable[..., Array]:
     def eager(x: Array, *, axes: Ints) -> Array:
         if x.size == 0:
-            _extremum_type(type_of_array(x), axes=axes)
+            require_elements(type_of_array(x), axes)
         return _rounded(ufunc.reduce(_widened(x), axis=axes, keepdims=True), x)
 
     return eager
@@ -92,14 +97,15 @@ def _reduced_type(x: TensorType, *, axes: Ints) -> TensorType:
     return TensorType(kept_shape(x.shape, axes), x.dtype)
 
 
-def _extremum_type(x: TensorType, *, axes: Ints) -> TensorType:
+def require_elements(x: TensorType, axes: Ints) -> None:
+    """Raise IndexError where an extremum over `axes` would be one of nothing; a program gives the
+    identity."""
     for axis in axes:
         if x.shape[axis] == 0:
             raise IndexError(
                 f"amax/amin: expected reduction dim {axis} to have non-zero size, got {x}; an empty "
                 f"maximum has no value"
             )
-    return _reduced_type(x, axes=axes)
 
 
 def _bool_type(x: TensorType, *, axes: Ints) -> TensorType:
@@ -182,7 +188,7 @@ def _share(g: Any, out: Any, x: Any, axes: Ints) -> Any:
 amax: Reduction = Reduction(
     "amax",
     _extremum(np.maximum),
-    _extremum_type,
+    _reduced_type,
     (_share,),
     combine="max",
     identity=lowest,
@@ -191,7 +197,7 @@ amax: Reduction = Reduction(
 amin: Reduction = Reduction(
     "amin",
     _extremum(np.minimum),
-    _extremum_type,
+    _reduced_type,
     (_share,),
     combine="min",
     identity=highest,

@@ -17,8 +17,17 @@ Rule = Callable[[Apply], Value | None]
 SharingRule = Callable[[Apply, Callable[[Value], bool]], Value | None]
 
 
-def rewrite(graph: Graph, rules: tuple[Rule, ...], sharing_rules: tuple[SharingRule, ...] = ()) -> Graph:
-    """Every node replaced by what the rules make of it, inputs first; the same graph when no rule applied."""
+def rewrite(
+    graph: Graph,
+    rules: tuple[Rule, ...],
+    sharing_rules: tuple[SharingRule, ...] = (),
+    settled: set[Value] | None = None,
+) -> Graph:
+    """Every node replaced by what the rules make of it, inputs first; the same graph when no rule applied.
+
+    `settled` collects nodes that no rule applies to, which another round need not ask again.
+    """
+    settled = set() if settled is None else settled
     new: dict[Value, Value] = {}
     uses: dict[Value, int] = {}
     returned = Counter(graph.outputs)
@@ -27,9 +36,11 @@ def rewrite(graph: Graph, rules: tuple[Rule, ...], sharing_rules: tuple[SharingR
         return uses.get(value, 1) > 1
 
     def better(node: Apply) -> Value | None:
-        for rule in rules:
-            if (value := rule(node)) is not None:
-                return value
+        if node not in settled:
+            for rule in rules:
+                if (value := rule(node)) is not None:
+                    return value
+            settled.add(node)
         for sharing_rule in sharing_rules:
             if (value := sharing_rule(node, shared)) is not None:
                 return value
@@ -37,6 +48,8 @@ def rewrite(graph: Graph, rules: tuple[Rule, ...], sharing_rules: tuple[SharingR
 
     def apply(node: Apply) -> Value:
         value: Value = node
+        if node in settled and not sharing_rules:
+            return node
         with made_at(node.where):
             while isinstance(value, Apply) and (next_value := better(value)) is not None:
                 value = next_value
@@ -58,8 +71,9 @@ def fixpoint(
     graph: Graph, rules: tuple[Rule, ...], sharing_rules: tuple[SharingRule, ...] = (), rounds: int = 32
 ) -> Graph:
     """`rewrite` until it returns the same graph. Raises AssertionError when rules undo each other."""
+    settled: set[Value] = set()
     for _ in range(rounds):
-        new = rewrite(graph, rules, sharing_rules)
+        new = rewrite(graph, rules, sharing_rules, settled)
         if new is graph:
             return graph
         graph = new

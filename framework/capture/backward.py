@@ -10,18 +10,19 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
+from compiler.dims import is_symbolic
 from compiler.errors import CompilerError, TraceError
-from compiler.ir import Apply, Const, Graph, Input, Value
+from compiler.ir import Apply, Const, Graph, Input, Measure, Value
 from compiler.ops.arithmetic import add
 from compiler.ops.creation import zeros
 from compiler.ops.op import Elementwise, Movement
 from compiler.plan import Request
-from compiler.program import Executable
+from compiler.program import Arena, Executable
 from compiler.types import TensorType
 from framework import autograd
 from framework.capture.tracer import Source, Tracer
@@ -37,22 +38,55 @@ LONGEST_CHAIN = 6
 _OWN_NODES = (OpNode, Overwrite, WriteThroughView)
 
 
+class Settling(Protocol):
+    """What puts numbers in place of symbolic sizes, and where programs for several sizes work."""
+
+    backward_arena: Arena
+    backward_lock: threading.Lock
+
+    def value(self, x: Value) -> Value:
+        """A value with numbers for sizes."""
+        ...
+
+    def input(self, x: Input) -> Input:
+        """An input with numbers for sizes."""
+        ...
+
+    def numbers(self, x: Any) -> Any:
+        """Numbers for sizes, in tuples too."""
+        ...
+
+
 class Derivative:
     """A program of gradients. Its inputs are incoming gradients, then kept values, then program inputs of the
     call.
     """
 
-    def __init__(self, graph: Graph, strides: Mapping[int, tuple[int, ...]]) -> None:
-        self.graph, self.strides = graph, strides
-        self.lock = threading.Lock()
+    def __init__(
+        self,
+        graph: Graph,
+        strides: Mapping[int, tuple[int, ...]],
+        arena: Arena | None = None,
+        lock: threading.Lock | None = None,
+    ) -> None:
+        self.graph, self.strides, self.arena = graph, strides, arena
+        # Programs that share an arena are run one at a time.
+        self.lock = lock or threading.Lock()
         self.executable: Executable | None = None
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The gradients for one array per input."""
         with self.lock:
             if self.executable is None:
-                self.executable = Executable(Request(self.graph, strides=self.strides))
+                self.executable = Executable(Request(self.graph, strides=self.strides), self.arena)
             return self.executable(*arrays)
+
+    def settled(self, sizes: Settling) -> Derivative:
+        """The program with numbers for symbolic sizes."""
+        inputs, outputs = map(sizes.input, self.graph.inputs), map(sizes.value, self.graph.outputs)
+        return Derivative(
+            Graph(tuple(inputs), tuple(outputs)), self.strides, sizes.backward_arena, sizes.backward_lock
+        )
 
 
 @dataclass(eq=False)
@@ -107,11 +141,11 @@ class Backward:
         met = {lasting[x] for x in inputs if x in lasting}
         targets = [i for i, _ in reached]
         self.targets = targets + [i for i in numbers if i in met and i not in targets]
-        self.strides = [geometry(sources[i].owner)[1] for i in self.sources]
+        # What stands for arguments of any size has none: such arguments are row-major.
+        owned = [sources[i].owner for i in self.sources]
+        self.strides = [None if t._data is None else geometry(t)[1] for t in owned]
         self.inputs: list[Input] = [x for i in self.sources if (x := sources[i].input) is not None]
-        self.program = Derivative(
-            graph, dict(enumerate(self.strides[: self.direct], len(self.seeds) + self.read))
-        )
+        self.program = Derivative(graph, _by_number(self.strides[: self.direct], len(self.seeds) + self.read))
         self.lock = threading.Lock()
         self.parts: dict[tuple[bool, ...], tuple[Derivative, list[int]]] = {}
         self.tape: Tape | None = None
@@ -138,8 +172,35 @@ class Backward:
                 outputs = _without(whole.graph, self.seeds, absent)
                 numbers = [i for i, v in enumerate(outputs) if v is not None]
                 graph = Graph(whole.graph.inputs, tuple(v for v in outputs if v is not None))
-                self.parts[arrived] = Derivative(graph, whole.strides), numbers
+                self.parts[arrived] = Derivative(graph, whole.strides, whole.arena, whole.lock), numbers
             return self.parts[arrived]
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """The graphs of both derivatives."""
+        second = self.second()
+        return [self.program.graph, *([] if isinstance(second, str) else [second.program.graph])]
+
+    def settled(self, sizes: Settling) -> Backward:
+        """What was recorded with symbolic sizes, with numbers for them."""
+        made = object.__new__(Backward)
+        made.targets, made.sources, made.read, made.direct = (
+            self.targets,
+            self.sources,
+            self.read,
+            self.direct,
+        )
+        made.seeds = list(map(sizes.input, self.seeds))
+        made.types = [(sizes.numbers(shape), dtype) for shape, dtype in self.types]
+        made.kept = list(map(sizes.value, self.kept))
+        made.strides = self.strides
+        made.program = self.program.settled(sizes)
+        made.lock, made.parts, made.tape = threading.Lock(), {}, None
+        second = self.second()
+        made.known = (
+            second if isinstance(second, str) else replace(second, program=second.program.settled(sizes))
+        )
+        return made
 
     def second(self) -> Second | str:
         """The second derivative, recorded when it is first asked for; or why there is none."""
@@ -177,7 +238,7 @@ class Backward:
         positions = [self.inputs.index(x) for x in read]
         inputs = (*incoming, *self.seeds, *kept.values(), *read.values())
         start = len(inputs) - len(read)
-        strides = {start + k: self.strides[i] for k, i in enumerate(positions)}
+        strides = _by_number([self.strides[i] for i in positions], start)
         count = len(targets)
         return Second(
             [i for i, _ in live],
@@ -186,6 +247,11 @@ class Backward:
             positions,
             Derivative(Graph(inputs, results), strides),
         )
+
+
+def _by_number(strides: Sequence[tuple[int, ...] | None], first: int) -> dict[int, tuple[int, ...]]:
+    """The strides that are known, by the number of the input."""
+    return {number: s for number, s in enumerate(strides, first) if s is not None}
 
 
 def _without(graph: Graph, seeds: Sequence[Value], absent: Sequence[Value]) -> list[Value | None]:
@@ -357,7 +423,7 @@ def _split(
     def operand(x: Value) -> Value:
         if x in new:
             return new[x]
-        if isinstance(x, Const) or (isinstance(x, Apply) and not x.inputs):
+        if isinstance(x, Const | Measure) or (isinstance(x, Apply) and not x.inputs):
             return x
         if isinstance(x, Apply) and (x in again or isinstance(x.op, Movement)):
             # A view costs nothing: keep what it views.
@@ -378,7 +444,7 @@ def _behind_views(values: Iterable[Value]) -> set[Value]:
     for value in values:
         while isinstance(value, Apply) and isinstance(value.op, Movement):
             value = value.inputs[0]
-        if not isinstance(value, Const) and not (isinstance(value, Apply) and not value.inputs):
+        if not isinstance(value, Const | Measure) and not (isinstance(value, Apply) and not value.inputs):
             found.add(value)
     return found
 
@@ -390,7 +456,7 @@ def computed_again(wanted: set[Value], free: Container[Value]) -> set[Value]:
     there, again = set(wanted), set()
     needed: set[Value] = set()
     for value in sorted(wanted, key=lambda v: -v.serial):
-        if value in free or value in needed or value.type.size == 1:
+        if value in free or value in needed or (not is_symbolic(value.type.size) and value.type.size == 1):
             continue
         chain: set[Value] = set()
         leaves: set[Value] = set()
@@ -410,7 +476,7 @@ def _is_cheap(value: Value, there: set[Value], chain: set[Value], leaves: set[Va
         return False
     chain.add(value)
     for x in value.inputs:
-        if isinstance(x, Const) or (isinstance(x, Apply) and not x.inputs) or x in chain:
+        if isinstance(x, Const | Measure) or (isinstance(x, Apply) and not x.inputs) or x in chain:
             continue
         if x in there:
             leaves.add(x)

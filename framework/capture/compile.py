@@ -22,11 +22,13 @@ from compiler.errors import CompilerError, LoweringError, TraceError
 from compiler.program import KernelView
 from compiler.where import user_line_of
 from framework.capture.driver import Book, Driver
+from framework.capture.dynamic import Shapes
 from framework.capture.explain import Explanation
-from framework.capture.guards import Guard, name_guards, structure_guard
+from framework.capture.guards import Guard, name_guards, reached, structure_guard
 from framework.capture.lifting import Lifting, Substitution, require_blind
 from framework.capture.numbers import Numbers, RefusedError
 from framework.capture.observe import SIMPLE, EffectError, Observer
+from framework.capture.recording import Draft
 from framework.capture.tracer import Tracer
 from framework.capture.tree import flatten
 from framework.capture.variant import BAD_INPUT, Variant
@@ -73,6 +75,11 @@ class Entry:
     errors: int = 0
     lifting: Lifting = field(default_factory=Lifting)
 
+    @property
+    def is_kind(self) -> bool:
+        """Whether it holds more than instances of recordings that serve many sizes."""
+        return not self.variants or any(v.recording is None for v in self.variants)
+
 
 class CompiledFunction(Generic[P, R]):
     """A function that replays its recorded program. Call it as the function.
@@ -87,6 +94,7 @@ class CompiledFunction(Generic[P, R]):
         self.entries: dict[Any, Entry] = {}
         self.history: list[Record] = []
         self.refused = 0
+        self.shapes = Shapes()
         self.book = Book()
         self.runs_later = _runs_later(function)
         self.warned = False
@@ -102,20 +110,28 @@ class CompiledFunction(Generic[P, R]):
         key, leaves = call_key(args, kwargs)
         entry = self.entries.get(key)
         if entry is None:
-            with self.lock:
-                if len(self.entries) >= MOST_KINDS or len(self.variants) >= MOST_VARIANTS:
-                    self.refused += 1
-                    return self.function(*args, **kwargs)
-                if self._fails_alike():
-                    self.refused += 1
-                    return self._drive(args, kwargs)
-                entry = self.entries.setdefault(key, Entry())
+            entry = self._enter(key, leaves)
+            if entry is None:
+                self.refused += 1
+                return self._drive(args, kwargs) if self._fails_alike() else self.function(*args, **kwargs)
         for variant in entry.variants:
             if variant.holds(leaves):
                 return self._replay(variant, args, kwargs, leaves)
         if entry.driven:
             return self._drive(args, kwargs)
-        return self._record(entry, args, kwargs, leaves)
+        return self._record(entry, key, args, kwargs, leaves)
+
+    def _enter(self, key: Any, leaves: list[Any]) -> Entry | None:
+        """The entry of a key met for the first time; None when there are too many, or all fail alike."""
+        with self.lock:
+            entry = self.entries.setdefault(key, Entry())
+            if entry.variants or self.shapes.find(self.entries, key, leaves):
+                return entry
+            kinds = sum(e.is_kind for e in self.entries.values())
+            if kinds > MOST_KINDS or len(self.variants) >= MOST_VARIANTS or self._fails_alike():
+                del self.entries[key]
+                return None
+            return entry
 
     def _fails_alike(self) -> bool:
         """Whether the last recordings failed for one reason, whatever the arguments."""
@@ -131,11 +147,15 @@ class CompiledFunction(Generic[P, R]):
             raise AttributeError(name)
         return getattr(self.function, name)
 
-    def _record(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> Any:
+    def _record(
+        self, entry: Entry, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
+    ) -> Any:
         with self.lock:
             begin = time.perf_counter()
             # Another thread may have recorded this call while this one waited.
             known = next((v for v in entry.variants if v.holds(leaves)), None)
+            if known is None and self.shapes.find(self.entries, key, leaves):
+                known = entry.variants[-1]
             if known is not None:
                 return self._replay(known, args, kwargs, leaves)
             why = self._why_again(entry, leaves)
@@ -143,7 +163,12 @@ class CompiledFunction(Generic[P, R]):
                 entry.driven = f"{MOST_VARIANTS} variants exist already; the older ones keep serving"
                 self._warn(why)
                 return self._drive(args, kwargs)
-            variant, reason, raised = self._capture_lifted(entry, args, kwargs, leaves)
+            draft = self.shapes.draft(key, leaves)
+            variant, reason, raised = self._capture_lifted(entry, args, kwargs, leaves, draft)
+            if draft is not None and variant is None:
+                variant, reason, raised = self._capture_lifted(entry, args, kwargs, leaves)
+            elif draft is not None and not entry.variants:
+                why = draft.words
             self.history.append(Record(reason or why, time.perf_counter() - begin, variant))
             if variant is None:
                 if self.strict and not raised:
@@ -156,7 +181,8 @@ class CompiledFunction(Generic[P, R]):
                 if not raised or entry.errors >= MOST_ERRORS:
                     entry.driven = reason
             elif variant.recheck() is None:
-                entry.variants.append(variant)
+                self.shapes.recorded(key, leaves, draft, variant)
+                self.shapes.enter(self.entries, key, variant)
         if variant is None or variant not in entry.variants:
             return self._drive(args, kwargs)
         result = BAD_INPUT if variant.overlaps(leaves) else variant.replay(leaves)
@@ -164,6 +190,7 @@ class CompiledFunction(Generic[P, R]):
             return result
         # The call will not get as far as making the optimizer state that the recording made.
         entry.variants.remove(variant)
+        self.shapes.forget(key, leaves, variant)
         for undo in reversed(variant.undo):
             undo()
         return self.function(*args, **kwargs)
@@ -210,12 +237,17 @@ class CompiledFunction(Generic[P, R]):
         return numbers or last.recheck() or last.first_change() or "another thread changed what is guarded"
 
     def _capture_lifted(
-        self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
+        self,
+        entry: Entry,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        leaves: list[Any],
+        draft: Draft | None = None,
     ) -> tuple[Variant | None, str, bool]:
         """As `_capture`, with the numbers lifted that vary, unless only floats themselves will do."""
         lifted = Substitution(entry.lifting.choose(leaves)).liftable((args, kwargs))
-        found = self._capture(args, kwargs, leaves, lifted)
-        if found[0] is None and lifted:
+        found = self._capture(args, kwargs, leaves, draft, lifted)
+        if found[0] is None and lifted and draft is None:
             found = self._capture(args, kwargs, leaves)
             entry.lifting.refused = found[0] is not None
         return found
@@ -225,27 +257,31 @@ class CompiledFunction(Generic[P, R]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         leaves: list[Any],
+        draft: Draft | None = None,
         lifted: frozenset[int] = frozenset(),
     ) -> tuple[Variant | None, str, bool]:
         """The program of one call, or None, the reason it must run eagerly, and whether that was an error.
 
-        Nothing real is changed either way.
+        With a draft what it names is symbolic. Nothing real is changed either way.
         """
         if any(isinstance(x, np.ndarray) for x in leaves):
             return None, "an argument is a NumPy array, whose elements may change: pass a tensor", False
         if self.runs_later:
             return None, f"{self.runs_later}, whose body runs after the call: compile what it calls", False
-        tracer, observer = Tracer(), Observer()
+        tracer, observer = Tracer() if draft is None else draft.tracer, Observer()
         grad_mode = ambient.grad_enabled
-        for x in leaves:
-            if isinstance(x, Tensor):
-                tracer.adopt(x)
+        if draft is None:
+            for x in leaves:
+                if isinstance(x, Tensor):
+                    tracer.adopt(x)
         function = self.function.__call__ if isinstance(self.function, Module) else self.function
         numbers = Numbers(tracer, leaves, lifted) if any(type(x) is float for x in leaves) else None
-        if numbers is not None and lifted:
-            args, kwargs = Substitution(lifted).replaced((args, kwargs), numbers)
         ambient.tracer = tracer
         try:
+            if draft is not None:
+                args, kwargs, leaves = draft.arguments(args, kwargs)
+            if numbers is not None and lifted:
+                args, kwargs = Substitution(lifted).replaced((args, kwargs), numbers)
             result = observer.run(function, args, kwargs)
             if numbers is not None and lifted:
                 require_blind(numbers, observer, result, leaves)
@@ -260,7 +296,10 @@ class CompiledFunction(Generic[P, R]):
             def observed(record: Callable[[], Any]) -> Any:
                 return observer.run(record, (), {})
 
-            return Variant(tracer, result, leaves, guards, observed, numbers), "", False
+            elsewhere = reached(observer, tracer.touched.values())
+            if draft is not None:
+                return draft.settle(result, leaves, guards, elsewhere, numbers), "", False
+            return Variant(tracer, result, leaves, guards, observed, elsewhere, numbers), "", False
         except (TraceError, LoweringError) as error:
             tracer.roll_back()
             return None, f"{user_line_of(error)}{error}", False
@@ -281,8 +320,9 @@ class CompiledFunction(Generic[P, R]):
 
     @property
     def variants(self) -> list[Variant]:
-        """Every program made so far."""
-        return [v for entry in self.entries.values() for v in entry.variants]
+        """Every program recorded so far; of those with symbolic sizes one instance."""
+        every = [v for entry in self.entries.values() for v in entry.variants]
+        return list({id(v if v.recording is None else v.recording): v for v in every}.values())
 
     @property
     def kernels(self) -> list[KernelView]:

@@ -122,6 +122,8 @@ class Explanation:
                 f"arena {executable.plan.arena_bytes} bytes, {variant.calls} calls; "
                 f"planned in {planned:.0f} ms, kernels made in {made:.0f} ms"
             )
+            if variant.recording is not None:
+                lines += [f"    {words}" for words in variant.recording.words()]
             guards = [*variant.names, *variant.structures]
             lines += [f"    guard: {guard.words}" for guard in guards]
         for kernel in self.kernels:

@@ -7,11 +7,11 @@ identity.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from framework.capture.observe import GONE, Observer, same, snapshot
+from framework.capture.observe import GONE, Contents, Observer, same, snapshot
 from framework.nn.module import Module
 from framework.optim.optimizer import Optimizer
 from framework.tensor import Tensor
@@ -88,6 +88,25 @@ def name_guards(observer: Observer) -> list[Guard]:
                 "the options of an optimizer that the code reads are as they were",
             )
         )
+    return found
+
+
+def reached(observer: Observer, touched: Iterable[Any]) -> set[int]:
+    """Identities of the tensors that the recorded code can reach by other names than its arguments."""
+    stack: list[Any] = [seen for _, _, seen in (*observer.names.values(), *observer.attributes.values())]
+    stack += [seen for _, seen in observer.cells.values()]
+    stack += [seen for _, _, seen in observer.functions.values()]
+    for thing in touched:
+        stack += thing.param_groups if isinstance(thing, Optimizer) else vars(thing).values()
+    found: set[int] = set()
+    while stack:
+        x = stack.pop()
+        if isinstance(x, Tensor):
+            found.add(id(x))
+        elif isinstance(x, dict):
+            stack += x.values()
+        elif isinstance(x, Contents | list | tuple):
+            stack += x.items if isinstance(x, Contents) else x
     return found
 
 

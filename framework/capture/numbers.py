@@ -61,8 +61,9 @@ class Numbers:
 
     def close(self) -> None:
         """End the recording: what is asked of a number from now on would be no condition of the program."""
-        self.closed = True
-        del self.tracer, self.read
+        if not self.closed:
+            self.closed = True
+            del self.tracer, self.read
 
     # Recording
 

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -24,8 +24,8 @@ from compiler.ir import Graph, Input, Value
 from compiler.ops.movement import reshape
 from compiler.ops.reduction import any as any_
 from compiler.plan import Request
-from compiler.program import Executable
-from framework.capture.backward import record_backward, runs_user_code
+from compiler.program import Arena, Executable
+from framework.capture.backward import Backward, record_backward, runs_user_code
 from framework.capture.guards import Guard
 from framework.capture.history import CompiledBackward, FreedNode
 from framework.capture.numbers import Numbers, RuntimeNumber
@@ -109,8 +109,25 @@ def fill(tensor: Tensor, array: Array) -> Tensor:
     return tensor
 
 
+class Settled(Protocol):
+    """What an instance of a symbolic recording has of its own: gradients, checks, and where it works."""
+
+    arena: Arena
+
+    def backward(self) -> Backward | None:
+        """As `record_backward`."""
+        ...
+
+    def checks(self, graph: Graph) -> list[Value]:
+        """As `checks_of`."""
+        ...
+
+
 class Variant:
     """A program with the conditions under which it stands for a call."""
+
+    # What it is an instance of, when sizes are symbolic.
+    recording: Any = None
 
     def __init__(
         self,
@@ -119,13 +136,17 @@ class Variant:
         leaves: Sequence[Any],
         guards: Callable[[], tuple[Sequence[Guard], Sequence[Guard]]],
         observed: Callable[[Callable[[], Any]], Any],
+        elsewhere: set[int],
         lifted: Numbers | None = None,
+        settled: Settled | None = None,
     ) -> None:
         self.lifted = lifted
         self.calls = 0
         self.undo = tuple(tracer.undo)
         self.lock = threading.RLock()
         position = {id(x): i for i, x in enumerate(leaves) if isinstance(x, Tensor)}
+        # Arguments that the recorded code also knew by another name: one input stands for both.
+        self.known = [(i, x) for i, x in enumerate(leaves) if isinstance(x, Tensor) and id(x) in elsewhere]
         read = tracer.gradients_read.values()
         # The existing gradients of arguments that the call reads follow the arguments.
         given = [(position[id(leaf)], g) for leaf, g in read if g is not None and id(leaf) in position]
@@ -144,9 +165,16 @@ class Variant:
         self.result = map_leaves(lambda x: self._plan_result(x, tracer, position), result)
         returned = set(self.numbers.values())
         self.gradients = self._plan_gradients(tracer, position, returned, len(leaves))
+        # An argument that gets a gradient must be none of the other tensors that do: one would replace the
+        # other.
+        assigned = [slot.position for slot in self.gradients if slot.position >= 0]
+        leaves_kept = [slot.leaf for slot in self.gradients if slot.leaf is not None]
+        self.apart = [(p, leaf) for p in assigned for leaf in leaves_kept]
         self.root_kinds = [(tuple(r.shape), r.dtype.numpy) for r in self.roots]
         self.backward = None
-        if self.roots:
+        if self.roots and settled is not None:
+            self.backward = settled.backward()
+        elif self.roots:
             record = partial(record_backward, self.roots, self.sources, self.untouched, tracer)
             self.backward = observed(record) if runs_user_code(self.roots, self.sources) else record()
         # What hooks and custom functions read in the backward is guarded too.
@@ -167,7 +195,7 @@ class Variant:
         for d in tracer.draws.values():
             inputs += [d.seed, d.offset]
         written = [(i, s) for i, s in enumerate(self.sources) if s.writes]
-        self._build(inputs, written)
+        self._build(inputs, written, settled)
         # Where each input's memory comes from: an argument, the gradient of a leaf, or a tensor met inside.
         leaf_of = {id(g): leaf for leaf, g in tracer.gradients_read.values() if g is not None}
         self.arguments = [
@@ -217,6 +245,8 @@ class Variant:
         return number
 
     def _plan_result(self, x: Any, tracer: Tracer, position: dict[int, int]) -> Any:
+        if type(x) is Given:
+            return x
         if type(x) is RuntimeNumber:
             return Computed(x._slot)
         if not isinstance(x, Tensor):
@@ -231,7 +261,7 @@ class Variant:
             raise TraceError("retain_grad() is called inside @compile on a result: call it outside")
         freed, root = "", -1
         if x.requires_grad and x._node is not None:
-            if _is_freed(x._node):
+            if is_freed(x._node):
                 freed = x._node.name()
             else:
                 root = len(self.roots)
@@ -265,13 +295,15 @@ class Variant:
             )
         return planned
 
-    def _build(self, inputs: list[Input], written: list[tuple[int, Source]]) -> None:
+    def _build(self, inputs: list[Input], written: list[tuple[int, Source]], settled: Settled | None) -> None:
         writes = tuple((i, s.value) for i, s in written if s.value is not s.input)
         graph = Graph(tuple(inputs), (*self.values, *(v for _, v in writes)))
-        flags = tuple(_flag(failed) for failed in checks_of(graph))
+        failures = checks_of(graph) if settled is None else settled.checks(graph)
+        flags = tuple(map(_flag, failures))
         strides = {i: geometry(source.owner)[1] for i, source in enumerate(self.sources)}
         outputs = (*graph.outputs, *flags)
-        self.executable = Executable(Request(Graph(graph.inputs, outputs), writes, flags, strides))
+        arena = None if settled is None else settled.arena
+        self.executable = Executable(Request(Graph(graph.inputs, outputs), writes, flags, strides), arena)
 
     def _bind_scalars(self) -> None:
         first = self.tensor_count
@@ -298,7 +330,12 @@ class Variant:
         for read, value in self.reads:
             if read() != value:
                 return False
-        return not self.gradient_kinds or self._gradients_hold(leaves)
+        if self.gradient_kinds and not self._gradients_hold(leaves):
+            return False
+        for p, tensor in self.known:
+            if leaves[p] is not tensor:
+                return False
+        return not self.apart or all(leaves[p] is not leaf for p, leaf in self.apart)
 
     def _gradients_hold(self, leaves: Sequence[Any]) -> bool:
         for p, kind in self.gradient_kinds:
@@ -502,7 +539,7 @@ def _flag(failed: Value) -> Value:
     return reshape.trace(any_.trace(failed, axes=tuple(range(failed.ndim))), shape=())
 
 
-def _is_freed(node: Node) -> bool:
+def is_freed(node: Node) -> bool:
     """Whether a backward pass has used up the history of `node`."""
     stack, seen = [node], {node}
     while stack:

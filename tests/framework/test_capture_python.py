@@ -404,3 +404,29 @@ def test_arguments_that_hold_more_than_their_items(make: Callable[[], Any]) -> N
         given = make()
         given.scale = scale
         assert compiled(fw.ones(2), given).tolist() == [scale, scale]
+
+
+def test_an_argument_that_the_function_also_knows_by_name() -> None:
+    for first in (True, False):
+        kept = fw.ones(5)
+        compiled = CompiledFunction(lambda x, kept=kept: x + kept.sum())
+        other = fw.ones(5) * 2
+        for x in (kept, other, kept) if first else (other, kept, other):
+            assert compiled(x).tolist() == (x + kept.sum()).tolist()
+        assert compiled.explain().mode == "replay"
+
+
+def test_gradients_of_an_argument_that_is_also_a_weight() -> None:
+    weight = fw.ones(3).requires_grad_()
+
+    def step(x: fw.Tensor) -> None:
+        (x * 2 * weight).sum().backward()
+
+    compiled = CompiledFunction(step)
+    for x in (fw.ones(3).requires_grad_(), weight, fw.ones(3).requires_grad_(), weight):
+        x.grad = weight.grad = None
+        compiled(x)
+        got = (x.grad, weight.grad)
+        x.grad = weight.grad = None
+        step(x)
+        assert [g.tolist() for g in got if g is not None] == [x.grad.tolist(), weight.grad.tolist()]

@@ -71,7 +71,8 @@ def test_threads_with_shapes_of_their_own() -> None:
             assert compiled(fw.ones(number + 1, 3)).item() == 2 * 3 * (number + 1)
 
     in_threads(4, work)
-    assert len(compiled.variants) == 4
+    # One for the size that came first, one for every other.
+    assert len(compiled.variants) == 2
 
 
 def test_eager_work_goes_on_while_another_thread_captures() -> None:

@@ -219,12 +219,13 @@ def test_shapes_seen_before_never_compile_again() -> None:
     for _ in range(3):
         for n in sizes:
             assert compiled(fw.ones(n)).item() == 2 * n
-    assert len(compiled.history) == len(sizes)
+    assert len(compiled.history) == 2
 
 
 @pytest.mark.replays
 def test_past_the_limit_older_variants_still_serve() -> None:
-    compiled = CompiledFunction(lambda x: (x * 2).sum())
+    # Every size is another recording, for the code counts with it.
+    compiled = CompiledFunction(lambda x: (x * 2).sum() + sum(range(len(x))) * 0)
     for n in range(1, 60):
         assert compiled(fw.ones(n)).item() == 2 * n
     count = len(compiled.history)

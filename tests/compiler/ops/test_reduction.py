@@ -50,8 +50,8 @@ def test_empty_reductions() -> None:
     for op in (ops.amax, ops.amin):
         with pytest.raises(IndexError, match="dim 1 to have non-zero size"):
             op(x, axes=(1,))
-        with pytest.raises(IndexError, match="dim 1 to have non-zero size"):
-            op.trace(Input(TensorType((0, 0), dtypes.float32)), axes=(1,))
+        # A softmax of nothing reduces nothing; who asks for the extremum itself is refused by the framework.
+        assert op.trace(Input(TensorType((0, 0), dtypes.float32)), axes=(1,)).shape == (0, 1)
     for op in (ops.argmax, ops.argmin):
         with pytest.raises(IndexError, match="non-zero size"):
             op(x, axis=1, keepdim=False)
