@@ -131,7 +131,7 @@ class Shapes:
 
 
 def _pattern(key: Any, leaves: list[Any]) -> tuple[Any, list[Place], tuple[int, ...]]:
-    """A key of what a call shares with its family; where the numbers are that it does not share; those."""
+    """A key of what a call shares with its family, the places of the numbers that it does not, and these."""
     structure, kinds, *rest = key
     places: list[Place] = []
     now: list[int] = []
