@@ -21,7 +21,8 @@ import numpy as np
 from compiler.errors import CompilerError, LoweringError, TraceError
 from compiler.program import KernelView
 from compiler.where import user_line_of
-from framework.capture.driver import Book, Driver
+from framework.capture.book import Book
+from framework.capture.driver import Driver
 from framework.capture.dynamic import Shapes
 from framework.capture.explain import Explanation
 from framework.capture.guards import Guard, name_guards, reached, structure_guard

@@ -9,140 +9,36 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from compiler.errors import CompilerError
-from compiler.interpret import evaluate
-from compiler.ir import Apply, Graph, Input, Value
+from compiler.ir import Graph, Input, Value
 from compiler.ops.arithmetic import add
 from compiler.ops.compare import cast
 from compiler.ops.movement import expand
 from compiler.ops.op import Movement, Op
 from compiler.ops.reduction import any as any_
-from compiler.plan import Request
-from compiler.program import Executable
-from compiler.types import TensorType
 from compiler.where import user_line
-from framework.capture.explain import Stretch
+from framework.capture.book import Book, StretchProgram
 from framework.capture.regions import Outcome, backward, optimizer_step
 from framework.deferred import Deferred, known
 from framework.state import ambient, structure
 from framework.storage import Storage, root_of
 from framework.tensor import Tensor
 from kernels import dtypes, memory
-from kernels.errors import BuildError
 
 Array = np.ndarray[Any, Any]
 _new, _ref = object.__new__, weakref.ref
 
-# Nodes kept for one function; a function that never repeats itself starts anew here.
-MOST_NODES = 20_000
-# Programs made for one function; further stretches are computed op by op.
-MOST_PROGRAMS = 256
-# Programs made when their stretch is first met; from there on when it is met again among so many others.
-MADE_AT_ONCE, MOST_WAITING = 16, 256
 # Ops deferred at most: a function that loops over a whole data set between two reads is cut here.
 MOST_DEFERRED = 5_000
 # Nodes computed apart for a check, at most; where there are more, the stretch ends.
 MOST_GLANCED = 24
 # Values of a number at one place that become constants; from the next on it is an input.
 MOST_CONSTANTS = 2
-
-
-class StretchProgram:
-    """The program of one stretch: an executable, or where that cannot be made a graph to interpret."""
-
-    def __init__(
-        self, graph: Graph, writes: tuple[tuple[int, Value], ...], strides: Any, where: str, lower: bool
-    ) -> None:
-        self.graph, self.writes = graph, writes
-        self.where, self.runs, self.failure = where, 0, ""
-        self.executable: Executable | None = None
-        self.lock = threading.Lock()
-        begin = time.perf_counter()
-        if lower:
-            try:
-                self.executable = Executable(Request(graph, writes, (), strides))
-            except (CompilerError, BuildError) as error:
-                self.failure = str(error)
-        self.seconds = time.perf_counter() - begin
-
-    def run(self, arrays: list[Array]) -> list[Array]:
-        """The outputs; writes are carried out in the inputs' memory."""
-        self.runs += 1
-        if self.executable is None:
-            results = evaluate(self.graph, arrays)
-            count = len(results) - len(self.writes)
-            for (number, _), new in zip(self.writes, results[count:], strict=True):
-                np.copyto(arrays[number], new)
-            # Results must have memory of their own.
-            return [np.array(x) for x in results[:count]]
-        with self.lock:
-            outputs = [memory.empty(shape, dtype) for shape, dtype in self.executable.output_types]
-            self.executable.run(list(enumerate(arrays)), outputs)
-        return outputs
-
-
-class Book:
-    """What the driven calls of one function share: nodes by what they apply, and programs."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[Any, Value] = {}
-        self.inputs: dict[Any, Input] = {}
-        self.strides: dict[Input, tuple[int, ...]] = {}
-        self.numbers: dict[Any, set[Any]] = {}
-        self.programs: dict[Any, tuple[StretchProgram, list[int]]] = {}
-        # Stretches met once, oldest first, and how many runs had no program.
-        self.waiting: dict[Any, None] = {}
-        self.interpreted = 0
-        self.outcomes: dict[Any, list[Outcome]] = {}
-
-    @property
-    def full(self) -> bool:
-        """Whether there is too much to keep."""
-        return len(self.nodes) + len(self.inputs) > MOST_NODES
-
-    def deserves_a_program(self, key: Any) -> bool:
-        """Whether a stretch that has no program gets one now."""
-        if len(self.programs) < MADE_AT_ONCE:
-            return True
-        if len(self.programs) < MOST_PROGRAMS and key in self.waiting:
-            del self.waiting[key]
-            return True
-        self.waiting[key] = None
-        if len(self.waiting) > MOST_WAITING:
-            del self.waiting[next(iter(self.waiting))]
-        self.interpreted += 1
-        return False
-
-    def stretches(self) -> list[Stretch]:
-        """Every program as `explain` shows it."""
-        return [
-            Stretch(
-                p.where,
-                sum(isinstance(n, Apply) for n in p.graph.nodes),
-                0 if p.executable is None else len(p.executable.plan.kernels),
-                p.runs,
-                p.seconds,
-                p.failure,
-            )
-            for p, _ in self.programs.values()
-        ]
-
-    def input(self, number: int, array: Array) -> Input:
-        """The node of input `number` for arrays of this layout."""
-        key = number, array.shape, array.dtype, array.strides
-        node = self.inputs.get(key)
-        if node is None:
-            kind = TensorType(array.shape, dtypes.of_numpy(array.dtype))
-            node = self.inputs.setdefault(key, Input(kind, name=f"t{number}"))
-            self.strides[node] = tuple(s // array.itemsize for s in array.strides)
-        return node
 
 
 class Segment:

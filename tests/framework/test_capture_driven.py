@@ -12,7 +12,7 @@ import pytest
 
 import framework as fw
 from framework import nn
-from framework.capture import driver
+from framework.capture import book, driver
 from framework.capture.compile import CompiledFunction, CompileError
 from tests.framework.capture_check import Twins, World, grad_of, nothing
 
@@ -358,8 +358,8 @@ def test_more_work_than_one_stretch_holds(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_programs_past_the_limit_are_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "MADE_AT_ONCE", 1)
-    monkeypatch.setattr(driver, "MOST_PROGRAMS", 3)
+    monkeypatch.setattr(book, "MADE_AT_ONCE", 1)
+    monkeypatch.setattr(book, "MOST_PROGRAMS", 3)
     twins = Twins(stateless(lambda x, log: (log.append(1), (x * 2).sum(0), x.add_(1))[1:]))
     for rows, programs in ((1, 1), (2, 1), (3, 1), (2, 2), (3, 3), (4, 3), (4, 3), (2, 3)):
         twins.call(fw.rand(rows, 4), [])
@@ -368,7 +368,7 @@ def test_programs_past_the_limit_are_interpreted(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_function_that_never_repeats_itself_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "MOST_NODES", 20)
+    monkeypatch.setattr(book, "MOST_NODES", 20)
     twins = Twins(stateless(lambda x, log: (log.append(1), (x * 2 + 1).exp().sum(0))[1]))
     for rows in (*range(1, 9), 3):
         twins.call(fw.rand(rows, 4), [])
