@@ -102,6 +102,7 @@ class Executable:
         self.bound: dict[int, Array] = {}
         program.connect(self.patches, self.objects)
         self.native = runner.native_run()
+        self.interrupted = False
         self.arena.users.add(self)
         self.plan_seconds = planned - begin
         self.build_seconds = time.perf_counter() - planned
@@ -121,7 +122,7 @@ class Executable:
         """Run on (input number, array) pairs, writing `outputs`; the inputs left out are those bound before.
 
         Returns 0, or the number of the launch whose check found bad input; then nothing was written to any
-        input. Not to be called by two threads at once.
+        input. Not to be called by two threads at once. A KeyboardInterrupt waits for `let_through`.
         """
         objects = self.objects
         for number, array in given:
@@ -131,14 +132,28 @@ class Executable:
         program = self.program
         if program.threads != pool.get_num_threads():
             program.fit(pool.get_num_threads())
-        return self.native(program.address, pool.address() if program.parallel else 0)
+        workers = pool.address() if program.parallel else 0
+        try:
+            return self.native(program.address, workers)
+        except KeyboardInterrupt:
+            # Python noticed it after the native code, which nothing stops: let the caller do its part first.
+            self.interrupted = True
+            return program.failed()
+
+    def let_through(self) -> None:
+        """Raise the KeyboardInterrupt that came while the program ran, if one did."""
+        if self.interrupted:
+            self.interrupted = False
+            raise KeyboardInterrupt
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """Outputs, in fresh memory, for one array per input. Raises RuntimeError when a check finds bad
         input.
         """
         outputs = [np.empty(shape, dtype) for shape, dtype in self.output_types]
-        if failed := self.run(list(enumerate(arrays)), outputs):
+        failed = self.run(list(enumerate(arrays)), outputs)
+        self.let_through()
+        if failed:
             raise RuntimeError(f"bad input found by the check of launch {failed}")
         return outputs
 

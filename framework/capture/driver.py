@@ -428,12 +428,13 @@ class Driver:
                 segment.memory[id(array)].array = array
             live = [v for r in segment.values if (v := r()) is not None and v.array is None]
             writes = [(number, segment.memory[at].node) for at, number in segment.written.items()]
-            if live or writes:
-                self._compute(segment, live, writes)
+            program = self._compute(segment, live, writes) if live or writes else None
             for reference in segment.tensors:
                 t = reference()
                 if t is not None and t._data is None:
                     _fill(t)
+            if program is not None and program.executable is not None:
+                program.executable.let_through()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -445,7 +446,9 @@ class Driver:
         finally:
             ambient.tracer = self
 
-    def _compute(self, segment: Segment, live: list[Deferred], writes: list[tuple[int, Value]]) -> None:
+    def _compute(
+        self, segment: Segment, live: list[Deferred], writes: list[tuple[int, Value]]
+    ) -> StretchProgram:
         program, used = self._found(segment, tuple([v.node for v in live]), tuple(writes))
         arrays = [segment.inputs[number][1] for number in used]
         if writes:
@@ -453,6 +456,7 @@ class Driver:
         outputs = program.run(arrays)
         for value, array in zip(live, outputs, strict=True):
             value.array = array
+        return program
 
     def _found(
         self, segment: Segment, nodes: tuple[Value, ...], writes: tuple[tuple[int, Value], ...]

@@ -443,23 +443,32 @@ class Variant:
                 outputs.append(np.empty(shape, dtype) if again is None else again._data)
             failed = self.executable.run([(i, leaves[p]._data) for i, p in self.arguments], outputs)
             if failed:
+                self.executable.let_through()
                 return BAD_INPUT
-            for generator, count in self.draws:
-                generator.offset += count
-            self.clock.time += 1
-            for p, count in self.written_arguments:
-                leaves[p]._storage.writes += count
-            for slot in self.gradients:
-                again = made[slot.number] if slot.number >= 0 else None
-                if again is not None and slot.last is not None and slot.last() is again:
-                    again._storage.writes += 1  # the leaf has it already
-                else:
-                    slot.set(leaves, outputs, made)
-            # Its own assignments are no news to a program that reads no gradient; one that does must look
-            # again.
-            if not self.gradients_read:
-                self.seen_gradients = structure.gradients
+            try:
+                self._carry_out(leaves, outputs, made)
+            except KeyboardInterrupt:
+                self._carry_out(leaves, outputs, made)  # memory has changed already
+                raise
+            self.executable.let_through()
             return self._results(leaves, outputs, made)
+
+    def _carry_out(self, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> None:
+        """What a run changes beside memory; doing it a second time only counts more writes."""
+        for k, (generator, count) in enumerate(self.draws):
+            generator.offset = int(self.draw_memory[2 * k + 1]) + count
+        self.clock.time += 1
+        for p, count in self.written_arguments:
+            leaves[p]._storage.writes += count
+        for slot in self.gradients:
+            again = made[slot.number] if slot.number >= 0 else None
+            if again is not None and slot.last is not None and slot.last() is again:
+                again._storage.writes += 1  # the leaf has it already
+            else:
+                slot.set(leaves, outputs, made)
+        # Its own assignments are no news to a program that reads no gradient; one that does must look again.
+        if not self.gradients_read:
+            self.seen_gradients = structure.gradients
 
     def _results(self, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> Any:
         history = None

@@ -210,6 +210,13 @@ class Program:
         self.connected = patches, objects
         self.head[5:] = (patches.ctypes.data, len(patches), objects.ctypes.data, self.table.ctypes.data)
 
+    def failed(self) -> int:
+        """What the last run returned: 0, or 1 + the number of the launch whose check found bad input."""
+        for number, address in enumerate(self.launches[:, 3].tolist()):
+            if address and ctypes.c_uint8.from_address(address).value:
+                return number + 1
+        return 0
+
     def pointer_slot(self, work: int, operand: int) -> int:
         """Index in `table` of an operand's address."""
         return self.starts[work] + operand

@@ -14,7 +14,7 @@ import framework as fw
 import framework.nn.functional as F
 from framework import nn, optim
 from framework.capture.compile import CompiledFunction
-from tests.framework.capture_check import same
+from tests.framework.capture_check import grad_of, same
 
 Function = Callable[..., Any]
 
@@ -375,3 +375,44 @@ def test_tensors_kept_from_a_capture_say_what_they_are() -> None:
     # Every tensor that got out is real.
     assert [t.tolist() for t in kept] == [[2] * 3] * 2
     assert keeper.y.tolist() == [2] * 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_an_interrupt_while_native_code_runs(reads: bool) -> None:
+    """Ctrl-C is noticed when the program has run: its effects are whole, and the call raises."""
+    weight = fw.ones(3).requires_grad_()
+    optimizer = fw.optim.SGD([weight], lr=0.5)
+
+    def step(x: fw.Tensor) -> Any:
+        optimizer.zero_grad()
+        loss = (weight * x * fw.rand(3).ceil()).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.item() if reads else loss
+
+    compiled = CompiledFunction(step)
+    compiled(fw.ones(3))
+    state = fw.get_rng_state()
+    programs = [v.executable for v in compiled.variants]
+    programs += [p.executable for p, _ in compiled.book.programs.values() if p.executable is not None]
+    for program in programs:
+        program.native = interrupted_after(program.native)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(fw.ones(3) * 2)
+    assert weight.tolist() == [-0.5] * 3 and grad_of(weight).tolist() == [2.0] * 3
+    assert fw.get_rng_state().tolist() != state.tolist()
+    assert compiled(fw.ones(3)) is not None and weight.tolist() == [-1.0] * 3
+
+
+def interrupted_after(native: Callable[..., int]) -> Callable[..., int]:
+    """The native call, with a Ctrl-C the first time that Python sees when it returns."""
+    calls: list[int] = []
+
+    def call(*arguments: int) -> int:
+        result = native(*arguments)
+        calls.append(result)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return result
+
+    return call
