@@ -1,7 +1,8 @@
 """Which numbers of a call are lifted out of its recording, and whether the recorded code allows it.
 
-A number is a constant at first and is lifted once it was seen to vary. Code that could tell a stand-in from a
-float gets floats. Knows containers of arguments and code objects; knows nothing of programs.
+A whole number is a constant at first and is lifted once it was seen to vary; others are lifted at once. Code
+that could tell a stand-in from a float gets floats. Knows containers of arguments and code objects; knows
+nothing of programs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import types
 from collections.abc import Iterator, Sequence
 from functools import cache
+from math import isfinite
 from typing import Any
 
 from framework.capture.numbers import Numbers
@@ -54,10 +56,18 @@ class Lifting:
         self.refused = False
 
     def choose(self, leaves: Sequence[Any]) -> frozenset[int]:
-        """Positions of the numbers to lift from the next recording: those that were not always the same."""
+        """Positions of the numbers to lift from the next recording: those that were not always the same, and
+        at once those that are no use as constants.
+        """
         texts = [repr(x) if type(x) is float else None for x in leaves]
         if self.first is None:
             self.first = texts
+            # Whole numbers and halves may be exponents, identities or switches; 1024.3 is none of these.
+            self.varying.update(
+                i
+                for i, x in enumerate(leaves)
+                if type(x) is float and isfinite(x) and not (2 * x).is_integer()
+            )
         self.varying.update(i for i, (a, b) in enumerate(zip(texts, self.first, strict=True)) if a != b)
         return frozenset() if self.refused else frozenset(self.varying)
 

@@ -15,6 +15,8 @@ from framework.capture.compile import CompiledFunction
 from framework.state import ambient
 from tests.framework.capture_check import grad_of, same
 
+pytestmark = pytest.mark.replays
+
 Function = Callable[..., Any]
 
 

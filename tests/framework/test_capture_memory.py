@@ -412,6 +412,7 @@ def test_thousands_of_steps_leave_memory_flat() -> None:
     assert min(objects for _, objects in stretches) < 20
 
 
+@pytest.mark.replays
 def test_shapes_that_never_repeat_leave_memory_flat() -> None:
     compiled = CompiledFunction(lambda x: (x * 2).sum())
     for n in range(1, 300):

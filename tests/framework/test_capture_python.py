@@ -406,6 +406,7 @@ def test_arguments_that_hold_more_than_their_items(make: Callable[[], Any]) -> N
         assert compiled(fw.ones(2), given).tolist() == [scale, scale]
 
 
+@pytest.mark.replays
 def test_an_argument_that_the_function_also_knows_by_name() -> None:
     for first in (True, False):
         kept = fw.ones(5)
