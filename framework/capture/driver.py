@@ -37,8 +37,9 @@ _new, _ref = object.__new__, weakref.ref
 MOST_DEFERRED = 5_000
 # Nodes computed apart for a check, at most; where there are more, the stretch ends.
 MOST_GLANCED = 24
-# Values of a number at one place that become constants; from the next on it is an input.
-MOST_CONSTANTS = 2
+# Values of a number at one place that become constants; from the next on it is an input. With two, three
+# numbers that change together in one function made 27 programs.
+MOST_CONSTANTS = 1
 
 
 class Segment:
