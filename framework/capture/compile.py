@@ -131,6 +131,8 @@ class CompiledFunction(Generic[P, R]):
             kinds = sum(e.is_kind for e in self.entries.values())
             if kinds > MOST_KINDS or len(self.variants) >= MOST_VARIANTS or self._fails_alike():
                 del self.entries[key]
+                if not self._fails_alike():
+                    self._warn("the arguments are of another kind each time")
                 return None
             return entry
 
@@ -225,9 +227,9 @@ class CompiledFunction(Generic[P, R]):
         if not self.warned:
             self.warned = True
             warnings.warn(
-                f"{self.function!r} was recorded {MOST_VARIANTS} times and is not recorded again: {why}; "
-                "the variants made keep serving, other calls run their Python. explain() lists every reason",
-                stacklevel=4,
+                f"{self.function!r} was recorded {len(self.history)} times and is not recorded again: {why}; "
+                "the programs made keep serving, other calls run their Python. explain() lists every reason",
+                stacklevel=5,
             )
 
     def _why_again(self, entry: Entry, leaves: list[Any]) -> str:

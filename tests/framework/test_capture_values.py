@@ -227,13 +227,31 @@ def test_shapes_seen_before_never_compile_again() -> None:
 def test_past_the_limit_older_variants_still_serve() -> None:
     # Every size is another recording, for the code counts with it.
     compiled = CompiledFunction(lambda x: (x * 2).sum() + sum(range(len(x))) * 0)
-    for n in range(1, 60):
-        assert compiled(fw.ones(n)).item() == 2 * n
+    with pytest.warns(UserWarning, match="16 times and is not recorded again.*explain") as warned:
+        for n in range(1, 60):
+            assert compiled(fw.ones(n)).item() == 2 * n
+    assert len(warned) == 1
     count = len(compiled.history)
     for n in range(1, 60):
         assert compiled(fw.ones(n)).item() == 2 * n
     assert len(compiled.history) == count
     assert 1 < len(compiled.variants) < 59
+
+
+@pytest.mark.replays
+def test_an_attribute_that_never_stops_changing_is_named_once() -> None:
+    class Scale:
+        value = 0.0
+
+    compiled = CompiledFunction(lambda x: x * Scale.value)
+    with pytest.warns(UserWarning, match="Scale.value is") as warned:
+        for n in range(40):
+            Scale.value = n / 7
+            assert compiled(fw.ones(1, dtype=fw.float64)).item() == n / 7
+    assert len(warned) == 1 and len(compiled.variants) == 16
+    for n in range(16):
+        Scale.value = n / 7
+        assert compiled(fw.ones(1, dtype=fw.float64)).item() == n / 7
 
 
 def test_views_of_views_of_arguments_are_followed() -> None:
