@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 import time
 import warnings
@@ -143,6 +144,14 @@ class CompiledFunction(Generic[P, R]):
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
+
+    def __reduce__(self) -> Any:
+        """Copying and pickling: what is compiled, without its programs; one that a module names is itself."""
+        name = getattr(self.function, "__qualname__", "")
+        found: Any = sys.modules.get(getattr(self.function, "__module__", ""))
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (CompiledFunction, (self.function, self.strict))
 
     def __getattr__(self, name: str) -> Any:
         # A compiled module still has its parameters, its mode and its state.

@@ -103,7 +103,9 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.mode}"]
-        lines += [f"  driven, its Python runs at every call: {reason}" for reason in self.driven]
+        lines += [
+            f"  driven, its Python runs at every call: {reason}" for reason in dict.fromkeys(self.driven)
+        ]
         lines += [f"  {stretch}" for stretch in self.stretches]
         if self.interpreted:
             lines.append(f"  {self.interpreted} stretches met for the first time were computed op by op")

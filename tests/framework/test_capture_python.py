@@ -3,7 +3,9 @@ call."""
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -431,3 +433,21 @@ def test_gradients_of_an_argument_that_is_also_a_weight() -> None:
         x.grad = weight.grad = None
         step(x)
         assert [g.tolist() for g in got if g is not None] == [x.grad.tolist(), weight.grad.tolist()]
+
+
+@fw.compile
+def doubled(x: fw.Tensor) -> fw.Tensor:
+    return x * 2
+
+
+def test_compiled_things_are_copied_and_pickled() -> None:
+    module = fw.compile(nn.Linear(3, 2))
+    x = ones().reshape(1, 3)
+    wanted = module(x).tolist()
+    for copied in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert type(copied) is CompiledFunction and copied(x).tolist() == wanted
+        with fw.no_grad():
+            copied.weight.zero_()
+        assert copied(x).tolist() == [copied.bias.tolist()] and module(x).tolist() == wanted
+    assert copy.deepcopy(doubled) is doubled
+    assert doubled(ones()).tolist() == [2.0] * 3
