@@ -496,7 +496,8 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
     through = source._base is not None and source._view_kind != DETACHED
     out._storage = source._storage
     out._base = source._base if through else source
-    out._deferred = None  # a view is computed from its base
+    if made is None:
+        out._deferred = None  # a view is computed from its base
     out._view = (*source._view, (op, attrs)) if through else ((op, attrs),)
     if not ambient.grad_enabled or (through and source._view_kind == MADE_WITHOUT_GRAD):
         out._view_kind = MADE_WITHOUT_GRAD

@@ -1,7 +1,7 @@
-"""The `@compile` decorator: find the variant for a call, record a new one, or run eagerly and say why.
+"""The `@compile` decorator: find the variant for a call, record a new one, or drive it and say why.
 
 A call is first recorded on IR values, which changes nothing; then its program runs. What cannot be recorded
-runs as ordinary Python.
+is driven: its Python runs, and the tensor work between reads of values is compiled.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from framework.tensor import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# Variants kept for one function, and kinds of arguments looked at; calls that need more run eagerly.
+# Variants kept for one function, and kinds of arguments looked at; calls that need more just run.
 MOST_VARIANTS, MOST_KINDS = 16, 64
 # Recordings that may fail for one reason before other kinds of arguments are not tried.
 MOST_ALIKE = 3
-# Recordings of one kind of arguments that may raise before it is left to run eagerly.
+# Recordings of one kind of arguments that may raise before it is left to be driven.
 MOST_ERRORS = 3
 
 
@@ -272,7 +272,7 @@ class CompiledFunction(Generic[P, R]):
         draft: Draft | None = None,
         lifted: frozenset[int] = frozenset(),
     ) -> tuple[Variant | None, str, bool]:
-        """The program of one call, or None, the reason it must run eagerly, and whether that was an error.
+        """The program of one call, or None, the reason it must be driven, and whether that was an error.
 
         With a draft what it names is symbolic. Nothing real is changed either way.
         """
@@ -433,8 +433,8 @@ def compile(function: Any = None, *, strict: bool = False) -> Any:
     program.
 
     Whole training steps included: forward, `backward()` and `optimizer.step()`. Works as `@compile`,
-    `@compile(...)` and `compile(f)`. A function that cannot be replayed runs eagerly; with `strict=True` it
-    raises CompileError instead.
+    `@compile(...)` and `compile(f)`. A function that cannot be replayed is driven (its Python runs at every
+    call); with `strict=True` it raises CompileError instead.
 
         @fw.compile
         def step(x, y):
@@ -443,6 +443,7 @@ def compile(function: Any = None, *, strict: bool = False) -> Any:
             loss.backward()
             optimizer.step()
             return loss
+
 
     """
     if function is None:

@@ -1,7 +1,7 @@
 """What recorded Python reads and does besides tensor work: names to guard, and effects that forbid a replay.
 
 A profile hook sees every Python frame before it runs and every C call before it happens; an effect stops the
-capture there, so that nothing has happened when the function then runs eagerly. What cannot be judged counts
+capture there, so that nothing has happened when the function is then driven. What cannot be judged counts
 as an effect.
 """
 
@@ -108,7 +108,7 @@ _EFFECTS = {
     "IMPORT_NAME",
 }
 
-# Items of a container that are compared at every call; a function that reads a larger one runs eagerly.
+# Items of a container that are compared at every call; a function that reads a larger one is driven.
 MOST_ITEMS = 512
 # Naming one of these reads an optimizer's numbers as Python sees them.
 _OPTIONS = {"param_groups", "defaults", "state_dict"}
