@@ -13,7 +13,7 @@ import numpy as np
 from compiler.dims import is_symbolic
 from compiler.ops import compare, indexing, movement
 from compiler.sizes import largest, same_shape, smallest
-from framework.access import known_values
+from framework.access import keep_in_step, known_values
 from framework.autograd import Function
 from framework.elementwise import labelled
 from framework.graph import shape_of
@@ -222,7 +222,7 @@ def _positions(item: Any, input: Tensor, axis: int) -> tuple[Tensor, ...]:
             else np.zeros(0, np.int64)
         )
     elif isinstance(item, np.ndarray):
-        item = wrap(item)
+        item = keep_in_step(wrap(item))
     if item.dtype is dtypes.bool_:
         for k, n in enumerate(item.shape):
             if n != input.shape[axis + k]:

@@ -143,6 +143,16 @@ def reduce(t: Tensor, protocol: Any) -> tuple[Any, ...]:
     return (*made, state) if state else made
 
 
+def copy(t: Tensor) -> Tensor:
+    """Another leaf of the same memory. Raises RuntimeError for a tensor with history."""
+    keep_in_step(t)
+    function, arguments, *state = reduce(t, 4)
+    made = keep_in_step(function(*arguments))
+    for held in state:
+        made.__dict__.update(held)
+    return made
+
+
 def deepcopy(t: Tensor, memo: dict[int, Any]) -> Tensor:
     """A copy with memory of its own, `.grad` included. Raises RuntimeError for a tensor with history."""
     if id(t) in memo:

@@ -261,6 +261,7 @@ _SINGLE: dict[str, Any] = {
     "__dlpack__": interop.dlpack,
     "__dlpack_device__": interop.dlpack_device,
     "__reduce_ex__": _reduce_ex,
+    "__copy__": interop.copy,
     "__deepcopy__": interop.deepcopy,
     "backward": _backward,
     "where": _where,

@@ -12,6 +12,7 @@ import numpy as np
 
 from compiler.ops.compare import cast
 from compiler.ops.op import RuntimeOperand
+from framework.access import keep_in_step
 from framework.state import ambient
 from framework.tensor import Tensor, apply_op, wrap
 from kernels import dtypes
@@ -94,7 +95,7 @@ def as_operand(x: Any) -> Any:
     if isinstance(x, np.generic):
         return x.item()
     if isinstance(x, np.ndarray):
-        return wrap(x)
+        return keep_in_step(wrap(x))
     raise TypeError(
         f"an operand must be a Tensor or a number, got {type(x).__name__}; convert it with tensor()"
     )

@@ -79,7 +79,6 @@ def _view_dtype(input: Tensor, dtype: dtypes.DType) -> Tensor:
             f"view as {dtype} needs elements of {dtype.itemsize} bytes, {input.dtype} has {input.itemsize}"
         )
     viewed = input.detach()
-    assert viewed._data is not None, "a traced tensor cannot be reinterpreted"
     viewed._data = concrete(keep_in_step(viewed)).view(dtype.numpy)
     return viewed
 

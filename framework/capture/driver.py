@@ -23,7 +23,7 @@ from compiler.ops.op import Movement, Op
 from compiler.ops.reduction import any as any_
 from compiler.where import user_line
 from framework.capture.book import Book, StretchProgram
-from framework.capture.regions import Outcome, backward, optimizer_step
+from framework.capture.regions import Outcome, backward, exact_key, optimizer_step
 from framework.deferred import Deferred, known
 from framework.state import ambient, structure
 from framework.storage import Storage, root_of
@@ -51,6 +51,8 @@ class Segment:
         # Program inputs in the order they were met, and the present value of each array's memory.
         self.inputs: list[tuple[Input, Array]] = []
         self.memory: dict[int, Deferred] = {}
+        # What was found in memory that others may write to, by the array.
+        self.found: dict[int, Deferred] = {}
         self.numbers: dict[int, int] = {}
         self.written: dict[int, int] = {}
         self.values: list[weakref.ref[Deferred]] = []
@@ -79,6 +81,9 @@ class Driver:
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
         """The tensor of an op's result, without history."""
+        # Not amid an op: what it has looked at so far would be of a stretch that is over.
+        if len(self.segment.values) > MOST_DEFERRED:
+            self.flush()
         if isinstance(op, Movement):
             source = inputs[0]._data
             if source is not None:
@@ -111,17 +116,14 @@ class Driver:
                 numbers = True
             else:
                 operands.append(self._node(x))
-        key = (op, _exact(attrs), *operands) if attrs else (op, *operands)
+        key = (op, exact_key(attrs), *operands) if attrs else (op, *operands)
         node = self.nodes.get(key)
         if node is None:
             node = self._make(op, inputs, operands, attrs, key, numbers)
             segment = self.segment
         made = _new(Deferred)
         made.node, made.segment, made.array = node, segment, None
-        values = segment.values
-        values.append(_ref(made))
-        if len(values) > MOST_DEFERRED:
-            self.flush()
+        segment.values.append(_ref(made))
         return made
 
     def _make(
@@ -137,14 +139,14 @@ class Driver:
         nodes = [x if isinstance(given, tuple) else given for x, given in zip(inputs, operands, strict=True)]
         if numbers:
             typed = op.typed(tuple(nodes))
-            place = (op, _exact(attrs), *(x[0] if isinstance(x, tuple) else x for x in operands))
+            place = (op, exact_key(attrs), *(x[0] if isinstance(x, tuple) else x for x in operands))
             seen = self.book.numbers.setdefault(place, set())
             if len(seen) < MOST_CONSTANTS:
                 seen.add(tuple(x for x in operands if isinstance(x, tuple)))
             else:
                 nodes = [self._lifted(x, t) for x, t in zip(nodes, typed, strict=True)]
                 exact = (x if isinstance(x, Value) else (x.dtype, x.tobytes()) for x in nodes)
-                key = (op, _exact(attrs), "lifted", *exact)
+                key = (op, exact_key(attrs), "lifted", *exact)
                 node = self.nodes.get(key)
                 if node is not None:
                     return node
@@ -191,7 +193,7 @@ class Driver:
         if isinstance(x, Tensor):
             return self.read(x).node
         if isinstance(x, np.ndarray):
-            return self._adopt(x).node
+            return self._found_in(x).node
         if x.segment is self.segment:
             return x.node
         return self._adopt(known(x)).node
@@ -208,6 +210,24 @@ class Driver:
             segment.inputs.append((node, array))
             value = segment.memory[id(array)] = Deferred(node, segment, array)
         return value
+
+    def _found_in(self, array: Array) -> Deferred:
+        """The present value of memory that others may write to without our knowing."""
+        segment = self.segment
+        if id(array) in segment.written:  # our own Python runs, and writes when it is done
+            return segment.memory[id(array)]
+        value = segment.found.get(id(array))
+        if value is None or not _same_bits(value.array, array):
+            value = segment.found[id(array)] = self._adopt(array.copy(order="K"))
+        return value
+
+    def _present(self, t: Tensor) -> Deferred:
+        """The present value of the memory of `t`, no view."""
+        data = t._data
+        assert data is not None, "a tensor of its own memory has it"
+        if t._storage.exposed:
+            return self._found_in(data)
+        return self.segment.memory.get(id(data)) or self._adopt(data)
 
     def tensor(self, value: Deferred) -> Tensor:
         """A tensor of a value that nobody else has."""
@@ -227,15 +247,13 @@ class Driver:
         if self.outcome is not None:
             return self._noted(t)
         if t._base is None:
-            data = t._data
-            if data is not None:
-                return self.segment.memory.get(id(data)) or self._adopt(data)
+            if t._data is not None:
+                return self._present(t)
             assert t._deferred is not None, "a tensor without memory is deferred"
             return t._deferred
         root, chain = _located(t)
         if root is t:
-            assert t._data is not None, "a tensor of its own memory has it"
-            return self.segment.memory.get(id(t._data)) or self._adopt(t._data)
+            return self._present(t)
         value = self.read(root)
         for op, attrs in chain:
             value = self.defer(op, (value,), attrs)
@@ -245,12 +263,10 @@ class Driver:
         """`read` while an outcome is recorded."""
         outcome, self.outcome = self.outcome, None
         assert outcome is not None, "asked while recording"
-        count = len(self.segment.inputs)
         try:
             value = self.read(t)
         finally:
             self.outcome = outcome
-        outcome.adopted.update(id(array) for _, array in self.segment.inputs[count:])
         outcome.read(t, value)
         return value
 
@@ -526,6 +542,9 @@ def _apart(arrays: list[Array], written: list[Array]) -> list[Array]:
     ]
 
 
-def _exact(attrs: Mapping[str, Any]) -> Any:
-    """Attributes as a key that tells 1, 1.0 and True, and 0.0 and -0.0, apart."""
-    return tuple([(k, type(v), v.hex()) if type(v) is float else (k, type(v), v) for k, v in attrs.items()])
+def _same_bits(a: Array | None, b: Array) -> bool:
+    """Whether two arrays are of one type and hold the same."""
+    if a is None or a.shape != b.shape or a.dtype != b.dtype or a.strides != b.strides:
+        return False
+    bits = np.dtype(f"u{a.itemsize}")
+    return np.array_equal(a.view(bits), b.view(bits))

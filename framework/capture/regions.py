@@ -6,7 +6,7 @@ so is the outcome. Knows drivers and the gradient graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from compiler.ir import Value
 from framework.deferred import Deferred
 from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly
 from framework.optim.optimizer import Optimizer
+from framework.storage import root_of
 from framework.tensor import Tensor, edge_of
 from kernels.memory import is_own
 
@@ -35,16 +36,18 @@ class Outcome:
         self.guards: list[tuple[Callable[[], Any], Any]] = []
         # (a leaf's new gradient | a write to a leaf's gradient | a write to a tensor, leaf or tensor, node).
         self.effects: list[tuple[str, Tensor, Value]] = []
+        gradients = [t._grad for t in leaves if t._grad is not None]
         self.leaf_of = {id(t._grad): t for t in leaves if t._grad is not None}
         self.seen: set[int] = set()
-        self.adopted: set[int] = set()
         self.made: dict[int, Tensor] = {}
-        self.valid = True
+        # Two leaves with one gradient are told apart by it.
+        self.valid = len(self.leaf_of) == len(gradients)
 
     def finish(self) -> None:
         """Let go of what only recording needs."""
+        self.valid = self.valid and self._is_apart()
         self.leaf_of, self.made = {}, {}
-        self.seen, self.adopted = set(), set()
+        self.seen = set()
 
     def read(self, t: Tensor, value: Deferred) -> None:
         """Note that `t` was looked at; `value` is what it had before the stretch."""
@@ -75,6 +78,14 @@ class Outcome:
         elif id(t) not in self.made:
             self.valid = False
 
+    def _is_apart(self) -> bool:
+        """Whether no two tensors that are read or written share memory: nodes do not tell."""
+        met = {(kind, id(thing)): thing for kind, thing, _ in self.reads if kind != SCALAR}
+        kinds = {"write": TENSOR, "accumulate": GRADIENT}
+        met.update({(kinds[e], id(t)): t for e, t, _ in self.effects if e in kinds})
+        memory = [_memory(t if kind == TENSOR else t._grad) for (kind, _), t in met.items()]
+        return len(set(memory)) == len(memory)
+
     def happens_again(self, driver: Driver) -> bool:
         """Whether this call meets the same nodes; then the effects are carried out."""
         for read, value in self.guards:
@@ -85,6 +96,8 @@ class Outcome:
             if t is None or driver.read(t).node is not node:
                 return False
         if any(e != "gradient" and not _is_alone(t if e == "write" else t._grad) for e, t, _ in self.effects):
+            return False
+        if not self._is_apart():
             return False
         for effect, t, node in self.effects:
             if effect == "gradient":
@@ -99,6 +112,14 @@ class Outcome:
 def _is_alone(t: Tensor | None) -> bool:
     """Whether a write to `t` can wait: nobody views its memory unknown to us."""
     return t is not None and (t._data is None or is_own(t._data))
+
+
+def _memory(t: Tensor | None) -> int:
+    """Identity of the memory that `t` is or views."""
+    assert t is not None, "a gradient that was read is there"
+    while t._base is not None:
+        t = t._base
+    return id(t if t._data is None else root_of(t._data))
 
 
 def again(driver: Driver, key: Any, leaves: Callable[[], Sequence[Tensor]], body: Callable[[], Any]) -> bool:
@@ -125,14 +146,17 @@ def _again(
         body()
     finally:
         driver.outcome = None
+    outcome.finish()
     if outcome.valid and driver.segment is segment:
-        outcome.finish()
         known.append(outcome)
     return False
 
 
 def optimizer_step(driver: Driver, optimizer: Optimizer, body: Callable[[], Any]) -> None:
-    """An optimizer's update."""
+    """An optimizer's update; a user's own is Python of which nothing is known."""
+    if not type(optimizer).__module__.startswith("framework."):
+        body()
+        return
     key: list[Any] = [optimizer]
     for group in optimizer.param_groups:
         key.append(id(group))
@@ -185,15 +209,21 @@ def _signature(roots: list[Edge | None], nodes: dict[Node, int]) -> list[Any] | 
             entries = [_entry(entry) for entry in node.saved]
             if None in entries:
                 return None
-            key += (node.op, tuple(node.attrs.items()), node.positions, *entries, *map(number, node.edges))
+            key += (node.op, exact_key(node.attrs), node.positions, node.shapes, *entries)
+            key += map(number, node.edges)
         elif type(node) is AccumulateGrad:
             t = node.tensor
             if t._hooks or t._post_accumulate_hooks:
                 return None
-            key += (id(t), t._grad is None)
+            key += (id(t), tuple(t.shape), t._grad is None)
         else:
             return None
     return key
+
+
+def exact_key(attrs: Mapping[str, Any]) -> Any:
+    """Attributes as a key that tells 1, 1.0 and True, and 0.0 and -0.0, apart."""
+    return tuple([(k, type(v), v.hex()) if type(v) is float else (k, type(v), v) for k, v in attrs.items()])
 
 
 def _entry(entry: Any) -> Any:
