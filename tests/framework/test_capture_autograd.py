@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import framework as fw
@@ -322,3 +323,22 @@ def test_a_deep_graph() -> None:
         x = leaf(1.0, 2.0)
         compiled(x)
         assert x.grad is not None and x.grad[0].item() == pytest.approx(1.01**300, rel=1e-4)
+
+
+def test_results_are_differentiated_one_by_one() -> None:
+    def gradients(call: Any) -> list[Any]:
+        weight = fw.tensor([0.0, 1.0, 4.0]).requires_grad_()
+        double, root = call(weight)
+        found = []
+        for result in (double, root):
+            result.sum().backward()
+            found.append(grad_of(weight).tolist())
+        with pytest.raises(RuntimeError, match="second time"):
+            double.sum().backward()
+        return found
+
+    def function(weight: fw.Tensor) -> tuple[fw.Tensor, fw.Tensor]:
+        return (weight * 2).sin(), (weight + 0).sqrt()
+
+    # The derivative of a square root at zero is infinite: it must not reach the first gradient as nan.
+    np.testing.assert_allclose(gradients(fw.compile(function)), gradients(function), rtol=1e-6)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 import framework as fw
@@ -560,25 +559,6 @@ def test_second_derivatives_are_freed_with_the_graph() -> None:
     g.sum().backward()
     with pytest.raises(RuntimeError, match="second time"):
         g.sum().backward()
-
-
-def test_results_are_differentiated_one_by_one() -> None:
-    def gradients(call: Any) -> list[Any]:
-        weight = fw.tensor([0.0, 1.0, 4.0]).requires_grad_()
-        double, root = call(weight)
-        found = []
-        for result in (double, root):
-            result.sum().backward()
-            found.append(grad_of(weight).tolist())
-        with pytest.raises(RuntimeError, match="second time"):
-            double.sum().backward()
-        return found
-
-    def function(weight: fw.Tensor) -> tuple[fw.Tensor, fw.Tensor]:
-        return (weight * 2).sin(), (weight + 0).sqrt()
-
-    # The derivative of a square root at zero is infinite: it must not reach the first gradient as nan.
-    np.testing.assert_allclose(gradients(fw.compile(function)), gradients(function), rtol=1e-6)
 
 
 def test_a_driven_call_stays_driven_after_second_derivatives() -> None:
