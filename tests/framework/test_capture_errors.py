@@ -3,6 +3,7 @@ changed."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -416,3 +417,24 @@ def interrupted_after(native: Callable[..., int]) -> Callable[..., int]:
         return result
 
     return call
+
+
+def test_a_refusal_that_the_function_catches_is_none_of_its_errors() -> None:
+    def read(x: fw.Tensor) -> fw.Tensor:
+        try:
+            scale = x.sum().item()
+        except Exception:  # noqa: BLE001 -- as users do
+            scale = 0.0
+        return x + scale
+
+    def branch(x: fw.Tensor) -> fw.Tensor:
+        with contextlib.suppress(TypeError):
+            if x.sum() > 0:
+                return x * 2
+        return x + 5
+
+    for function in (read, branch):
+        compiled = CompiledFunction(function)
+        for x in (fw.ones(2), fw.ones(2) * 3, -fw.ones(2)):
+            assert compiled(x).tolist() == function(x).tolist()
+        assert compiled.explain().mode == "driven"
