@@ -27,7 +27,7 @@ from framework.capture.driver import Driver
 from framework.capture.dynamic import Shapes
 from framework.capture.explain import Explanation
 from framework.capture.guards import Guard, name_guards, reached, structure_guard
-from framework.capture.lifting import Lifting, Substitution, require_blind
+from framework.capture.lifting import Lifting, Substitution, handles_errors, require_blind
 from framework.capture.numbers import Numbers, RefusedError
 from framework.capture.observe import SIMPLE, EffectError, Observer
 from framework.capture.recording import Draft
@@ -300,6 +300,8 @@ class CompiledFunction(Generic[P, R]):
                 raise raised.error
             if numbers is not None and lifted:
                 require_blind(numbers, observer, result, leaves)
+            if draft is not None and handles_errors(observer.codes):
+                raise TraceError("an error is handled, which may be one of a symbolic size")
             if ambient.grad_enabled is not grad_mode:
                 raise TraceError("the call leaves gradients switched on or off: use a with block")
             tracer.require_same_history()

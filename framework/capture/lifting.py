@@ -12,7 +12,7 @@ import dataclasses
 import dis
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from math import isfinite
 from typing import Any
@@ -202,3 +202,15 @@ def _reveals(code: types.CodeType) -> str:
 
 def _loads_singleton(instruction: dis.Instruction) -> bool:
     return instruction.opname == "LOAD_CONST" and any(instruction.argval is x for x in _SINGLETONS)
+
+
+def handles_errors(codes: Iterable[types.CodeType]) -> bool:
+    """Whether code that ran may handle an error: one of a stand-in's own would lead it astray."""
+    return any(_handles_errors(code) for code in codes)
+
+
+@cache
+def _handles_errors(code: types.CodeType) -> bool:
+    if {"suppress", "__exit__"}.intersection((code.co_name, *code.co_names, *code.co_freevars)):
+        return True
+    return any(i.opname in ("CHECK_EXC_MATCH", "CHECK_EG_MATCH") for i in dis.get_instructions(code))

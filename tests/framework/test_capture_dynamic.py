@@ -447,3 +447,16 @@ def test_calls_that_are_not_recorded_leave_nothing_behind() -> None:
     for n in range(1, 40):
         compiled(fw.ones(n), object())
     assert not compiled.shapes.families and not compiled.shapes.instances
+
+
+def test_an_error_of_a_symbolic_size_is_not_handled_by_the_function() -> None:
+    def function(x: fw.Tensor) -> fw.Tensor:
+        try:
+            scale = math.comb(x.shape[0], 2) + int.__add__(x.shape[0], 1)
+        except TypeError:
+            scale = -1
+        return x * scale
+
+    compiled = CompiledFunction(function)
+    for n in (3, 4, 5, 4, 1):
+        assert compiled(fw.ones(n)).tolist() == function(fw.ones(n)).tolist()
