@@ -333,6 +333,8 @@ class Tensor(Attached):
 
     def item(self) -> bool | int | float:
         """The value of a one-element tensor as a Python number."""
+        if is_recording():
+            return ambient.tracer.item(self)
         data = concrete(self)
         if data.size != 1:
             raise RuntimeError(f"a Tensor with {data.size} elements cannot be converted to Scalar")

@@ -300,6 +300,8 @@ class CompiledFunction(Generic[P, R]):
                 raise raised.error
             if numbers is not None and lifted:
                 require_blind(numbers, observer, result, leaves)
+            if tracer.items:
+                _require_handed_on(Numbers(tracer, leaves, frozenset()), observer, result, leaves)
             if draft is not None and handles_errors(observer.codes):
                 raise TraceError("an error is handled, which may be one of a symbolic size")
             if ambient.grad_enabled is not grad_mode:
@@ -363,6 +365,14 @@ class CompiledFunction(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<compiled {self.function!r}: {len(self.variants)} variants>"
+
+
+def _require_handed_on(numbers: Numbers, observer: Observer, result: Any, leaves: list[Any]) -> None:
+    """Refuse a recording whose code could tell what `.item()` gave it from a number."""
+    try:
+        require_blind(numbers, observer, result, leaves)
+    except RefusedError as error:
+        raise TraceError(f"the value of a tensor is read, and {error}") from None
 
 
 def _runs_later(function: Any) -> str:

@@ -26,6 +26,7 @@ from compiler.types import TensorType
 from framework.capture.backward import Backward, record_backward, runs_user_code
 from framework.capture.guards import Guard
 from framework.capture.numbers import Numbers
+from framework.capture.reads import Item
 from framework.capture.results import Given, given
 from framework.capture.tracer import Chain, Source, Tracer, hooks_of
 from framework.capture.tree import map_leaves
@@ -208,7 +209,7 @@ def _require_settled(x: Any) -> None:
     elif isinstance(x, tuple | list):
         for item in x:
             _require_settled(item)
-    elif hasattr(x, "__dataclass_fields__"):
+    elif type(x) is not Item and hasattr(x, "__dataclass_fields__"):
         for name in x.__dataclass_fields__:
             _require_settled(getattr(x, name))
     elif isinstance(x, types.FunctionType):
@@ -243,7 +244,7 @@ class Recording:
         self.given_out: set[int] = set()
         self.result = map_leaves(lambda x: self._returned(x, tracer, roots), result)
         self.handed_out: list[Returned] = []
-        map_leaves(lambda x: self.handed_out.append(x) if type(x) is Returned else None, self.result)
+        map_leaves(self._hand_out, self.result)
         self.gradients = [
             (leaf, None if g is None else self._gradient(g, tracer))
             for leaf, g in tracer.gradients.values()
@@ -267,7 +268,14 @@ class Recording:
         self.arena, self.backward_arena, self.backward_lock = Arena(), Arena(), threading.Lock()
         self.latest: Variant | None = None
 
+    def _hand_out(self, x: Any) -> None:
+        made = x.tensor if type(x) is Item else x
+        if type(made) is Returned:
+            self.handed_out.append(made)
+
     def _returned(self, x: Any, tracer: Tracer, roots: list[Tensor]) -> Any:
+        if type(x) is Item:
+            return Item(Returned(x.tensor, tracer), x.kind)
         if not isinstance(x, Tensor):
             return x
         source, chain = tracer.locate(x)
@@ -472,6 +480,8 @@ class Instance:
         return {id(owner): (owner, g) for leaf, g in pairs for owner in (self._owner(leaf),)}
 
     def _leaf(self, x: Any) -> Any:
+        if type(x) is Item:
+            return Item(self._tensor(x.tensor), x.kind)
         if type(x) is Given:
             chain = tuple((op, self.numbers(dict(attrs))) for op, attrs in x.chain)
             return Given(x.position, x.number, x.tensor, chain, x.tracked, x.detached, x.requires_grad)

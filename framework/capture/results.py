@@ -58,6 +58,13 @@ class Computed:
         self.slot = slot
 
 
+class Read:
+    """A returned number: the one element of output `number`."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 def given(x: Tensor, source: Source, chain: Chain, where: int, number: int) -> Given:
     """How to make a returned tensor of memory that existed: argument `where`, or input `number`."""
     owner, detached, tracked = source.owner, False, bool(chain) and x.grad_fn is not None

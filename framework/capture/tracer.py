@@ -19,6 +19,7 @@ from compiler.ops.compare import cast
 from compiler.ops.movement import expand
 from compiler.ops.op import Op
 from compiler.types import TensorType
+from framework.capture.reads import Item, item
 from framework.storage import Storage
 from framework.tensor import Tensor
 from kernels import dtypes
@@ -78,6 +79,8 @@ class Tracer:
     undo: list[Callable[[], Any]] = field(default_factory=list)
     versions: dict[int, int] = field(default_factory=dict)
     kept: list[Any] = field(default_factory=list)
+    # Values that recorded Python has, and may only hand on.
+    items: list[Item] = field(default_factory=list)
 
     # Values
 
@@ -91,6 +94,12 @@ class Tracer:
 
     def part(self, t: Tensor) -> None:
         """`t` is about to be no view any more: it has a value of its own already."""
+
+    def item(self, t: Tensor) -> Item:
+        """What stands for `t.item()`."""
+        made = item(t, self.wrap(self.read(t)))
+        self.items.append(made)
+        return made
 
     def concrete(self, t: Tensor) -> NoReturn:
         """Refuse: a value does not exist while it is recorded."""

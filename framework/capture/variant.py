@@ -30,7 +30,8 @@ from framework.capture.guards import Guard
 from framework.capture.history import CompiledBackward, FreedNode
 from framework.capture.numbers import Numbers, RuntimeNumber
 from framework.capture.observe import SIMPLE
-from framework.capture.results import Computed, Given, Result, follow, given
+from framework.capture.reads import Item
+from framework.capture.results import Computed, Given, Read, Result, follow, given
 from framework.capture.tracer import Source, Tracer, checks_of, hooks_of
 from framework.capture.tree import map_leaves
 from framework.graph import Node, OpNode, Saved
@@ -247,6 +248,8 @@ class Variant:
     def _plan_result(self, x: Any, tracer: Tracer, position: dict[int, int]) -> Any:
         if type(x) is Given:
             return x
+        if type(x) is Item:
+            return Read(self._output(tracer.locate(x.tensor)[0]))
         if type(x) is RuntimeNumber:
             return Computed(x._slot)
         if not isinstance(x, Tensor):
@@ -509,6 +512,8 @@ class Variant:
         if type(x) is Computed:
             assert self.lifted is not None, "a number of the call is returned"
             return self.lifted.values[x.slot]
+        if type(x) is Read:
+            return outputs[x.number].item()
         if type(x) is not Result:
             return x
         base = self._made(x.number, outputs, made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -399,3 +400,42 @@ def test_any_number_but_zero_fills_a_bool_tensor_with_true() -> None:
         lambda: (fw.full((2,), 0.5, dtype=fw.bool), fw.full((2,), 0.0, dtype=fw.bool)), (), variants=1
     )
     assert twins.compiled()[0].tolist() == [True, True]
+
+
+HANDED_ON: dict[str, Callable[[fw.Tensor], Any]] = {
+    "item": lambda x: x.sum().item(),
+    "in containers": lambda x: {"most": [x.max().item(), x * 2], "none": None},
+    "of every kind": lambda x: (x[0].item(), (x > 0).sum().item(), (x > 0).any().item(), x.half()[0].item()),
+    "in a local list": lambda x: [v.item() for v in (x[0], x[1])],
+    "of an argument": lambda x: (x[:1].item(), x.add_(1)[0].item()),
+    "an instance": lambda x: isinstance(x[0].item(), float) and x[0].item(),
+    "compared with None": lambda x: x[0].item() is None,
+}
+LOOKED_AT: dict[str, Callable[[fw.Tensor], Any]] = {
+    "arithmetic": lambda x: x.sum().item() * 2,
+    "reflected arithmetic": lambda x: 1 - x.sum().item(),
+    "tensor arithmetic": lambda x: x * x[0].item(),
+    "branch": lambda x: 1 if x[0].item() else 2,
+    "comparison": lambda x: max(x[0].item(), x[1].item()),
+    "text": lambda x: f"{x[0].item():.3f}",
+    "type": lambda x: type(x[0].item()) is float,
+    "sum": lambda x: sum([v.item() for v in x]),
+    "an attribute of an op": lambda x: fw.full((2,), x[0].item()),
+    "a new tensor": lambda x: fw.tensor(x[0].item()),
+    "float": lambda x: float(x[0]),
+    "round": lambda x: round(x[0].item(), 2),
+    "a key": lambda x: {x[0].item(): 1},
+    "a method": lambda x: x[0].item().is_integer(),
+    "an index": lambda x: x[int(x[0].item() * 0)],
+    "identity": lambda x: x[0].item() is x[1].item(),
+}
+
+
+@pytest.mark.parametrize("name", HANDED_ON)
+def test_a_value_that_is_only_handed_on_is_filled_in(name: str) -> None:
+    check(HANDED_ON[name], *[(fw.rand(n) - 0.2,) for n in (3, 3, 4, 5)], variants=2)
+
+
+@pytest.mark.parametrize("name", LOOKED_AT)
+def test_a_value_that_python_looks_at_is_driven(name: str) -> None:
+    check(LOOKED_AT[name], *[(fw.rand(n) - 0.2,) for n in (3, 3, 4, 5)], mode="driven")
