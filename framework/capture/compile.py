@@ -28,7 +28,7 @@ from framework.capture.explain import Explanation
 from framework.capture.guards import Guard, name_guards, reached, structure_guard
 from framework.capture.lifting import Lifting, Substitution, require_blind
 from framework.capture.numbers import Numbers, RefusedError
-from framework.capture.observe import SIMPLE, EffectError, Observer
+from framework.capture.observe import SIMPLE, EffectError, FilledError, Observer
 from framework.capture.recording import Draft
 from framework.capture.tracer import Tracer
 from framework.capture.tree import flatten
@@ -306,7 +306,7 @@ class CompiledFunction(Generic[P, R]):
             return None, f"{user_line_of(error)}{error}", False
         except (EffectError, RefusedError) as error:
             tracer.roll_back()
-            return None, str(error), False
+            return None, str(error), isinstance(error, FilledError)
         except Exception as error:  # noqa: BLE001 -- the eager run will raise it from clean state
             tracer.roll_back()
             return None, observer.reason or f"{type(error).__name__}: {error}", not observer.reason
