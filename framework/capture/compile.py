@@ -6,10 +6,13 @@ runs as ordinary Python.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import sys
 import threading
 import time
+import types
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -140,7 +143,23 @@ class CompiledFunction(Generic[P, R]):
         return len(reasons) == MOST_ALIKE and not self.variants and len(set(reasons)) == 1
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        if instance is None or isinstance(self.function, staticmethod):
+            return self
+        return functools.partial(self, instance)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        # What was compiled holds the tensors of the original; functions are never copied.
+        if isinstance(self.function, types.FunctionType):
+            return self
+        return memo.setdefault(id(self), CompiledFunction(copy.deepcopy(self.function, memo), self.strict))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # A decorated function is found by its name, as any function.
+        module = sys.modules.get(getattr(self.function, "__module__", ""))
+        name = getattr(self.function, "__qualname__", "")
+        if getattr(module, name, None) is self:
+            return name
+        return CompiledFunction, (self.function, self.strict)
 
     def __getattr__(self, name: str) -> Any:
         # A compiled module still has its parameters, its mode and its state.

@@ -16,14 +16,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if ".test_capture_" not in metafunc.module.__name__:
         return
     replays = metafunc.definition.get_closest_marker("replays") is not None
-    metafunc.fixturenames.append("capture_mode")
     metafunc.parametrize("capture_mode", ["recorded"] if replays else ["recorded", "driven"], indirect=True)
 
 
-@pytest.fixture
+# Of its own accord: pytest drops a fixture that only a parametrisation names.
+@pytest.fixture(autouse=True)
 def capture_mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing for "recorded"; for "driven" no function can be recorded."""
-    if request.param == "driven":
+    if getattr(request, "param", "recorded") == "driven":
         monkeypatch.setattr(CompiledFunction, "_capture", _refuse)
         monkeypatch.setattr(Twins, "expect", _expect_nothing)
 

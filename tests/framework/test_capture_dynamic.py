@@ -15,6 +15,8 @@ from framework import nn, optim
 from framework.capture.compile import CompiledFunction
 from tests.framework.capture_check import Twins, World, nothing, same
 
+pytestmark = pytest.mark.replays
+
 
 def at_sizes(
     function: Callable[..., Any],

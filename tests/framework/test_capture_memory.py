@@ -408,6 +408,7 @@ def test_thousands_of_steps_leave_memory_flat() -> None:
     assert len(gc.get_objects()) - objects < 50
 
 
+@pytest.mark.replays
 def test_shapes_that_never_repeat_leave_memory_flat() -> None:
     compiled = CompiledFunction(lambda x: (x * 2).sum())
     for n in range(1, 300):

@@ -124,6 +124,7 @@ def test_numbers_are_rounded_once(dtype: Any) -> None:
     twins.expect("replay", BOTH)
 
 
+@pytest.mark.replays
 @pytest.mark.parametrize("dtype", [fw.float16, fw.float32, fw.float64])
 def test_zeros_infinities_and_nan(dtype: Any) -> None:
     function = CompiledFunction(lambda x, p: (x * p, x + p, p))
@@ -272,6 +273,7 @@ def test_other_uses_are_never_frozen(name: str) -> None:
     assert type(_cached(VALUES[1])) is float
 
 
+@pytest.mark.replays
 def test_a_number_is_returned() -> None:
     function = CompiledFunction(lambda x, p: (x * p, p, [p * 2 + 1, {"third": p / 3}]))
     for p in (*ODD[:5], *ODD[:5]):
@@ -314,6 +316,7 @@ def test_a_protected_division_is_asked_about_first() -> None:
     agree(lambda x, p: x * (1 / p) if p != 0 else x, 0.5, 0.25, 0.0, 0.75, 0.0, variants=3)
 
 
+@pytest.mark.replays
 def test_numbers_in_containers() -> None:
     def function(x: fw.Tensor, given: Any) -> Any:
         return x * given[0]["scale"] + given[1][1].scale * given[1][1].shift + given[2].scale
@@ -325,6 +328,7 @@ def test_numbers_in_containers() -> None:
     assert len(compiled.variants) == BOTH
 
 
+@pytest.mark.replays
 def test_only_numbers_that_vary_are_lifted() -> None:
     twins = twins_of(lambda x, p, eps: x * p / (x.abs() + eps))
     for p in VALUES:
@@ -371,6 +375,7 @@ def test_a_nested_compiled_function() -> None:
     agree(lambda x, p: inner(x, p * 2) - p, *VALUES)
 
 
+@pytest.mark.replays
 def test_a_number_that_decides_is_named() -> None:
     function = CompiledFunction(lambda x, p: x * 2 if p > 0.5 else x)
     for p in (0.2, 0.3, 0.7):

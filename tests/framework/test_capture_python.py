@@ -3,7 +3,9 @@ call."""
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -406,6 +408,7 @@ def test_arguments_that_hold_more_than_their_items(make: Callable[[], Any]) -> N
         assert compiled(fw.ones(2), given).tolist() == [scale, scale]
 
 
+@pytest.mark.replays
 def test_an_argument_that_the_function_also_knows_by_name() -> None:
     for first in (True, False):
         kept = fw.ones(5)
@@ -430,3 +433,36 @@ def test_gradients_of_an_argument_that_is_also_a_weight() -> None:
         x.grad = weight.grad = None
         step(x)
         assert [g.tolist() for g in got if g is not None] == [x.grad.tolist(), weight.grad.tolist()]
+
+
+@fw.compile
+def doubled(x: fw.Tensor) -> fw.Tensor:
+    """Found by its name when it is pickled."""
+    return x * 2
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))])
+def test_compiled_modules_are_copied_and_pickled(copied: Callable[[Any], Any]) -> None:
+    model = fw.nn.Sequential(fw.nn.Linear(3, 4), fw.nn.Tanh())
+    compiled = fw.compile(model)
+    x = fw.ones(2, 3)
+    before = compiled(x)
+    made = copied(compiled)
+    np.testing.assert_allclose(made(x).detach(), before.detach(), rtol=1e-5)
+    with fw.no_grad():
+        for p in made.parameters():
+            p.zero_()
+    assert not made(x).any()
+    np.testing.assert_allclose(compiled(x).detach(), before.detach(), rtol=1e-5)
+    assert copied(doubled) is doubled
+
+
+class Holder:
+    """A class that compiles a static method itself."""
+
+    scaled = fw.compile(staticmethod(lambda x: x * 5))
+
+
+def test_a_compiled_static_method_is_asked_of_an_instance() -> None:
+    x = fw.ones(2)
+    assert Holder().scaled(x).tolist() == Holder.scaled(x).tolist() == [5.0, 5.0]

@@ -180,4 +180,6 @@ def test_a_hundred_steps(style: Style) -> None:
     for function in compiled:
         explanation = function.explain()
         assert len(function.variants) <= 4, str(explanation)
-        assert len(explanation.stretches) <= 3, str(explanation)
+        # A function that is driven meets each constant value of a number twice.
+        most = 3 if explanation.mode == "replay" else 12
+        assert len(explanation.stretches) <= most, str(explanation)

@@ -213,6 +213,7 @@ def test_layouts_are_followed() -> None:
     assert compiled.explain().mode == "replay"
 
 
+@pytest.mark.replays
 def test_shapes_seen_before_never_compile_again() -> None:
     compiled = CompiledFunction(lambda x: (x * 2).sum())
     sizes = [1, 2, 3, 7, 8, 9]
