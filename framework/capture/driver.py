@@ -455,7 +455,7 @@ class Driver:
             live = [v for r in segment.values if (v := r()) is not None and v.array is None]
             writes = [(number, segment.memory[at].node) for at, number in segment.written.items()]
             if live or writes:
-                self._compute(segment, live, writes)
+                self._compute_or_keep(segment, live, writes)
             for reference in segment.tensors:
                 t = reference()
                 if t is not None and t._data is None:
@@ -470,6 +470,17 @@ class Driver:
             yield
         finally:
             ambient.tracer = self
+
+    def _compute_or_keep(
+        self, segment: Segment, live: list[Deferred], writes: list[tuple[int, Value]]
+    ) -> None:
+        """`_compute`; a stretch that was interrupted and only makes values is still to be computed."""
+        try:
+            self._compute(segment, live, writes)
+        except BaseException:
+            if not writes:
+                self.segment, segment.open = segment, True
+            raise
 
     def _compute(self, segment: Segment, live: list[Deferred], writes: list[tuple[int, Value]]) -> None:
         program, used = self._found(segment, tuple([v.node for v in live]), tuple(writes))

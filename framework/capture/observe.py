@@ -466,7 +466,8 @@ class Observer:
                     )
                 if name in held:
                     self.see_object(held[name], code, also)
-        bases = (*kind.__mro__, *type(value).__mro__) if isinstance(value, type) else kind.__mro__
+        meta: Any = type(value)
+        bases = (*kind.__mro__, *meta.__mro__) if isinstance(value, type) else kind.__mro__
         for base in bases:
             if base.__module__ == "builtins" or _is_own(base):
                 continue

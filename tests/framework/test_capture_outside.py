@@ -16,6 +16,7 @@ import pytest
 
 import framework as fw
 from framework.capture import driver
+from framework.capture.book import StretchProgram
 from tests.framework.capture_check import Twins, World, nothing
 
 X = fw.tensor([1.0, 2.0, 3.0])
@@ -277,3 +278,31 @@ def test_threads_ask_while_a_driven_call_goes_on() -> None:
     for made, found in asked:
         np.testing.assert_allclose(found.result(), made.sum().item(), rtol=1e-5)
     assert y.shape == (3,)
+
+
+def test_an_interrupt_that_is_caught_leaves_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupts: list[int] = []
+    run = StretchProgram.run
+
+    def interrupted(self: StretchProgram, arrays: list[Any]) -> Any:
+        if interrupts:
+            interrupts.pop()
+            raise KeyboardInterrupt
+        return run(self, arrays)
+
+    monkeypatch.setattr(StretchProgram, "run", interrupted)
+
+    @fw.compile
+    def function(x: fw.Tensor, log: list[str]) -> fw.Tensor:
+        y = x * 2
+        try:
+            log.append(str(y.sum().item()))
+        except KeyboardInterrupt:
+            log.append("interrupted")
+        return y
+
+    log: list[str] = []
+    function(X, log)
+    interrupts.append(1)
+    assert function(X, log).tolist() == [2.0, 4.0, 6.0]
+    assert log == ["12.0", "interrupted"]

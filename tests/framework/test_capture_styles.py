@@ -181,5 +181,5 @@ def test_a_hundred_steps(style: Style) -> None:
         explanation = function.explain()
         assert len(function.variants) <= 4, str(explanation)
         # A function that is driven meets each constant value of a number twice.
-        most = 3 if explanation.mode == "replay" else 12
+        most = 3 if explanation.mode == "replay" else 24
         assert len(explanation.stretches) <= most, str(explanation)
