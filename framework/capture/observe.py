@@ -30,7 +30,7 @@ from compiler.where import user_line
 from framework.capture.copies import CONTAINERS, Copies
 from framework.nn.module import Module
 from framework.optim.optimizer import Optimizer
-from framework.state import python_effects
+from framework.state import ambient, python_effects
 from framework.tensor import Tensor
 
 _ROOT = Path(__file__).parents[2]
@@ -254,6 +254,7 @@ class Observer:
         # Attributes in slots: (descriptor, object, what it held).
         self.slots: dict[tuple[int, str], tuple[Any, Any, Any]] = {}
         self.copies = Copies()
+        self.touched: dict[int, Any] = {}
         # The line of the first frame.
         self.start = ""
         # Objects looked at for a code object, kept so that no other takes their identity.
@@ -395,6 +396,7 @@ class Observer:
         if not self.codes:
             return
         names = {name for code in self.codes for name in code.co_names}
+        self.touched = getattr(ambient.tracer, "touched", {})
         at, code = 0, next(iter(self.codes))
         while at < len(self.kept):
             self.see_object(self.kept[at], code, names)
@@ -451,6 +453,8 @@ class Observer:
             self.optimizers[id(value)] = (value, options_of(value))
         if not isinstance(value, type) and not _is_own(kind):
             held = _namespace(value)
+            # Modules that were called are guarded whole, by one counter.
+            known = also is not None and id(value) in self.touched
             if not isinstance(value, Module | Optimizer | Tensor):
                 self.copies.note(held, is_namespace=True)
             if isinstance(value, _WRAPPERS):
@@ -458,12 +462,9 @@ class Observer:
             for name in names:
                 # What the class defines and the instance does not hide counts too: an assignment would hide
                 # it.
-                if name in held or any(name in base.__dict__ for base in kind.__mro__):
-                    self.attributes[id(value), name] = (
-                        value,
-                        name,
-                        self.look(held.get(name, GONE), name, code),
-                    )
+                if not known and (name in held or any(name in base.__dict__ for base in kind.__mro__)):
+                    seen = self.look(held.get(name, GONE), name, code)
+                    self.attributes[id(value), name] = value, name, seen
                 if name in held:
                     self.see_object(held[name], code, also)
         meta: Any = type(value)
