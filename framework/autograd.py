@@ -281,7 +281,7 @@ def _unpack_tensor(node: Node, entry: Any) -> Any:
         return entry.tensor
     alias = wrap(entry.data) if is_pending(entry.data) else _alias(entry)
     if entry.storage is None:
-        alias = wrap(entry.data)
+        alias = wrap(known(entry.data) if ambient.tracer is None else entry.data)
     if entry.tensor is None:
         alias._node = node
     else:

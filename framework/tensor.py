@@ -18,7 +18,7 @@ from compiler.ops.op import Movement, Op
 from compiler.sizes import resolve, resolve_sharing
 from compiler.types import TensorType
 from framework.attached import Attached
-from framework.deferred import Deferred
+from framework.deferred import Deferred, known
 from framework.device import CPU, device
 from framework.graph import AccumulateGrad, Edge, Node, OpNode, TypeOnly, saved_entry, saved_levels, shape_of
 from framework.handle import RemovableHandle
@@ -375,12 +375,28 @@ def payload(t: Tensor) -> Any:
     tracer = ambient.tracer
     if tracer is not None:
         return tracer.read(t)
-    return refuse_dead(t) if t._data is None else t._data
+    return _elsewhere(t) if t._data is None else t._data
 
 
 def type_of(t: Tensor) -> TensorType:
     """Shape and dtype of a tensor without memory."""
     return payload(t).type if t._traced is None else t._traced
+
+
+def _elsewhere(t: Tensor) -> Array:
+    """The present value of a tensor without memory of another thread's driven call. Raises TraceError when
+    there is none.
+    """
+    root, steps = t, ()
+    while root._base is not None:
+        root, steps = root._base, (*root._view, *steps)
+    value = root._deferred
+    array: Any = root._data if value is None else known(value)
+    if array is None:
+        refuse_dead(t)
+    for op, attrs in steps:
+        array = op.compute(array, **attrs)
+    return array
 
 
 def refuse_dead(t: Tensor) -> NoReturn:
@@ -463,10 +479,9 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tenso
             else:
                 out._data = op.compute(*[x._data if isinstance(x, Tensor) else x for x in inputs], **attrs)
         except AttributeError:
-            for x in inputs:
-                if isinstance(x, Tensor):
-                    payload(x)
-            raise
+            if all(x._data is not None for x in inputs if isinstance(x, Tensor)):
+                raise
+            out._data = op.compute(*[payload(x) if isinstance(x, Tensor) else x for x in inputs], **attrs)
         out._storage = Storage()
     else:
         out = tracer.apply(op, inputs, attrs)

@@ -6,11 +6,13 @@ is driven: its Python runs, and the tensor work between reads of values is compi
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import sys
 import threading
 import time
+import types
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +31,7 @@ from framework.capture.explain import Explanation
 from framework.capture.guards import Guard, name_guards, reached, structure_guard
 from framework.capture.lifting import Lifting, Substitution, handles_errors, require_blind
 from framework.capture.numbers import Numbers, RefusedError
-from framework.capture.observe import SIMPLE, EffectError, Observer
+from framework.capture.observe import SIMPLE, EffectError, FilledError, Observer
 from framework.capture.recording import Draft
 from framework.capture.tracer import Tracer
 from framework.capture.tree import flatten
@@ -143,15 +145,23 @@ class CompiledFunction(Generic[P, R]):
         return len(reasons) == MOST_ALIKE and not self.variants and len(set(reasons)) == 1
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        if instance is None or isinstance(self.function, staticmethod):
+            return self
+        return functools.partial(self, instance)
 
-    def __reduce__(self) -> Any:
-        """Copying and pickling: what is compiled, without its programs; one that a module names is itself."""
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        # What was compiled holds the tensors of the original; functions are never copied.
+        if isinstance(self.function, types.FunctionType):
+            return self
+        return memo.setdefault(id(self), CompiledFunction(copy.deepcopy(self.function, memo), self.strict))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # A decorated function is found by its name, as any function.
+        module = sys.modules.get(getattr(self.function, "__module__", ""))
         name = getattr(self.function, "__qualname__", "")
-        found: Any = sys.modules.get(getattr(self.function, "__module__", ""))
-        for part in name.split("."):
-            found = getattr(found, part, None)
-        return name if found is self else (CompiledFunction, (self.function, self.strict))
+        if getattr(module, name, None) is self:
+            return name
+        return CompiledFunction, (self.function, self.strict)
 
     def __getattr__(self, name: str) -> Any:
         # A compiled module still has its parameters, its mode and its state.
@@ -324,7 +334,7 @@ class CompiledFunction(Generic[P, R]):
             return None, f"{user_line_of(error)}{error}", False
         except (EffectError, RefusedError) as error:
             tracer.roll_back()
-            return None, str(error), False
+            return None, str(error), isinstance(error, FilledError)
         except Exception as error:  # noqa: BLE001 -- the eager run will raise it from clean state
             tracer.roll_back()
             return None, observer.reason or f"{type(error).__name__}: {error}", not observer.reason

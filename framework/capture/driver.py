@@ -75,7 +75,8 @@ class Driver:
         # How many of our own stretches of Python are being run, and whether a flush waits for their end.
         self.depth, self.owed = 0, False
         self.finished = False
-        self.lock = threading.RLock()
+        # Held while values are computed, which another thread may ask for.
+        self.lock, self.thread = threading.RLock(), threading.get_ident()
 
     # Ops
 
@@ -176,9 +177,18 @@ class Driver:
         nodes = Graph((), (value.node,)).nodes
         if len(nodes) > MOST_GLANCED:
             return known(value)
-        program, used = self._found(self.segment, (value.node,), ())
-        value.array = program.run([self.segment.inputs[number][1] for number in used])[0]
+        value.array = self._run_apart(value)
         return value.array
+
+    def _run_apart(self, value: Deferred) -> Array:
+        """The array of a value of the present stretch, which goes on."""
+        program, used = self._found(value.segment, (value.node,), ())
+        return program.run([value.segment.inputs[number][1] for number in used])[0]
+
+    def computed_apart(self, value: Deferred) -> Array:
+        """The array of a value for another thread, which must not end a stretch of ours."""
+        with self.lock:
+            return self._run_apart(value) if value.array is None else value.array
 
     def _value(self, x: Any) -> Any:
         """An operand as an array, where that is known."""
@@ -445,7 +455,7 @@ class Driver:
                 segment.memory[id(array)].array = array
             live = [v for r in segment.values if (v := r()) is not None and v.array is None]
             writes = [(number, segment.memory[at].node) for at, number in segment.written.items()]
-            program = self._compute(segment, live, writes) if live or writes else None
+            program = self._compute_or_keep(segment, live, writes) if live or writes else None
             for reference in segment.tensors:
                 t = reference()
                 if t is not None and t._data is None:
@@ -462,6 +472,17 @@ class Driver:
             yield
         finally:
             ambient.tracer = self
+
+    def _compute_or_keep(
+        self, segment: Segment, live: list[Deferred], writes: list[tuple[int, Value]]
+    ) -> StretchProgram:
+        """`_compute`; a stretch that was interrupted and only makes values is still to be computed."""
+        try:
+            return self._compute(segment, live, writes)
+        except BaseException:
+            if not writes:
+                self.segment, segment.open = segment, True
+            raise
 
     def _compute(
         self, segment: Segment, live: list[Deferred], writes: list[tuple[int, Value]]

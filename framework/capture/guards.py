@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from framework.capture.observe import GONE, Contents, Observer, same, snapshot
+from framework.capture.observe import GONE, Contents, Observer, same, slot_of, snapshot
 from framework.nn.module import Module
 from framework.optim.optimizer import Optimizer
 from framework.tensor import Tensor
@@ -77,6 +77,8 @@ def name_guards(observer: Observer) -> list[Guard]:
         held = getattr(owner, "__dict__", {})
         subject = f"{getattr(owner, '__name__', type(owner).__name__)}.{name} is"
         found.append(Guard(_same_item(held, name, seen), subject, seen))
+    for (_, name), (descriptor, owner, seen) in observer.slots.items():
+        found.append(Guard(_same_slot(descriptor, owner, seen), f"{type(owner).__name__}.{name} is", seen))
     for function, code, seen in observer.functions.values():
         found.append(
             Guard(_same_function(function, code, seen), f"{function.__qualname__} has its code and defaults")
@@ -124,6 +126,10 @@ def _same_item(scope: Any, name: str, seen: Any) -> Callable[[], bool]:
         return now is seen or same(now, seen)
 
     return holds
+
+
+def _same_slot(descriptor: Any, owner: Any, seen: Any) -> Callable[[], bool]:
+    return lambda: same(slot_of(descriptor, owner), seen)
 
 
 def _same_cell(cell: types.CellType, seen: Any) -> Callable[[], bool]:

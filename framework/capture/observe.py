@@ -7,13 +7,19 @@ as an effect.
 
 from __future__ import annotations
 
+import array
+import contextvars
 import dis
 import gc
+import operator
 import sys
 import sysconfig
+import threading
 import types
-from collections.abc import Callable
-from functools import cache
+import weakref
+from collections import ChainMap, UserDict, UserList, deque
+from collections.abc import Callable, Collection, Iterable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +27,11 @@ import ml_dtypes
 import numpy as np
 
 from compiler.where import user_line
+from framework.capture.copies import CONTAINERS, Copies
+from framework.nn.module import Module
 from framework.optim.optimizer import Optimizer
-from framework.state import python_effects
+from framework.state import ambient, python_effects
+from framework.tensor import Tensor
 
 _ROOT = Path(__file__).parents[2]
 _OWN = tuple(str(_ROOT / package) for package in ("framework", "compiler", "kernels"))
@@ -90,6 +99,8 @@ _IMPURE_BUILTINS = {
     "getattr",
     "hasattr",
     "dir",
+    "id",
+    "hash",
 }
 _MUTATING = frozenset(
     "append extend insert pop remove clear sort reverse update setdefault popitem add discard write "
@@ -115,6 +126,29 @@ _OPTIONS = {"param_groups", "defaults", "state_dict"}
 SIMPLE = (int, float, complex, str, bytes, bool, type(None))
 
 
+# What may be something else at the next call without our seeing it, and what reads attributes unnamed.
+_UNSEEN: dict[Any, str] = {
+    bytearray: "the elements of {0} may change: make it a tensor, or bytes",
+    memoryview: "the elements of {0} may change: make it a tensor, or bytes",
+    array.array: "the elements of {0} may change: make it a tensor, or a tuple",
+    types.MappingProxyType: "what {0} shows may change",
+    contextvars.ContextVar: "the context variable {0} is used",
+    threading.local: "{0} holds values of a thread",
+    weakref.ref: "the weak reference {0} is used",
+    operator.attrgetter: "{0} reads an attribute that is not named here",
+    operator.methodcaller: "{0} calls a method that is not named here",
+}
+_UNSEEN_KINDS = tuple(_UNSEEN)
+_NAMED = {
+    "random": "`.random` is used",
+    "__dict__": "`.__dict__` is used",
+    "__getattribute__": "an attribute is read that is not named here",
+    "attrgetter": "an attribute is read that is not named here",
+    "methodcaller": "a method is called that is not named here",
+}
+# Python classes that are what an attribute of theirs holds, and whose methods are not watched.
+_WRAPPERS = (ChainMap, UserDict, UserList)
+
 # Stands for an attribute that is not there.
 GONE = object()
 
@@ -125,9 +159,13 @@ class EffectError(BaseException):
     """
 
 
+class FilledError(EffectError):
+    """An object got an attribute, as from a cached property: the next call may find it there."""
+
+
 def _containers_now() -> tuple[set[int], set[int]]:
     """Identities of every container that exists, and of the frames of every generator."""
-    kinds = list | dict | set | types.GeneratorType
+    kinds = (*CONTAINERS, types.GeneratorType)
     interval = sys.getswitchinterval()
     # No other thread may run meanwhile: a tuple it is just building must not be seen to have a second owner
     # (CPython raises SystemError when it then resizes it).
@@ -193,8 +231,9 @@ def _effect_of(code: types.CodeType) -> str | None:
         if (before == "PUSH_EXC_INFO" and name == "POP_TOP") or what == "BaseException":
             return f"{where}: an except clause would catch the end of a capture"
         before = name
-        if name in ("LOAD_ATTR", "LOAD_METHOD") and what == "random":
-            return f"{where}: `.random` is used"
+        loads = name in ("LOAD_ATTR", "LOAD_METHOD") or (name == "LOAD_GLOBAL" and what != "random")
+        if loads and what in _NAMED:
+            return f"{where}: {_NAMED[what]}"
     return None
 
 
@@ -212,8 +251,14 @@ class Observer:
         self.functions: dict[int, tuple[Any, Any, Any]] = {}
         self.optimizers: dict[int, tuple[Optimizer, Any]] = {}
         self.running: set[int] = set()
+        # Attributes in slots: (descriptor, object, what it held).
+        self.slots: dict[tuple[int, str], tuple[Any, Any, Any]] = {}
+        self.copies = Copies()
+        self.touched: dict[int, Any] = {}
+        # The line of the first frame.
+        self.start = ""
         # Objects looked at for a code object, kept so that no other takes their identity.
-        self.seen: set[tuple[int, types.CodeType]] = set()
+        self.seen: set[tuple[int, types.CodeType | None]] = set()
         self.kept: list[Any] = []
         self.old: set[int] = set()
         self.reason = ""
@@ -224,6 +269,7 @@ class Observer:
         """Call `function` under observation."""
         self.old, self.running = _containers_now()
         self.see_function(function)
+        self.see_arguments((*args, *kwargs.values()))
         previous, collecting = sys.getprofile(), gc.isenabled()
         # Collector callbacks are nobody's effect, and an error raised in one crashes CPython 3.11.
         gc.disable()
@@ -234,9 +280,17 @@ class Observer:
             # An effect whose error was swallowed (a finaliser, a bare except) has also ended the watch.
             if self.reason or sys.getprofile() is not watching:
                 raise EffectError(self.reason or "something took the capture's profile hook away")
+            sys.setprofile(previous)
+            self.see_the_rest()
+            changed = self.copies.put_back()
+            if changed:
+                raise EffectError(f"{self.start}: {changed}")
+            if self.copies.filled:
+                raise FilledError(f"{self.start}: {self.copies.filled}")
             return result
         finally:
             sys.setprofile(previous)
+            self.copies.put_back()
             if collecting:
                 gc.enable()
 
@@ -280,6 +334,7 @@ class Observer:
             )
         if code in self.codes:
             return
+        self.start = self.start or f"{Path(code.co_filename).name}:{code.co_firstlineno}"
         effect = _effect_of(code)
         if effect is not None:
             self.stop(effect)
@@ -288,10 +343,7 @@ class Observer:
         for instruction in dis.get_instructions(code):
             if instruction.opname == "LOAD_GLOBAL" and instruction.argval in scope:
                 self.see_name(scope, instruction.argval, code)
-        for name in code.co_freevars:
-            if name in frame.f_locals:
-                self.see_object(frame.f_locals[name], code)
-        for name in code.co_varnames[: code.co_argcount]:
+        for name in (*code.co_freevars, *code.co_varnames[: code.co_argcount]):
             if name in frame.f_locals:
                 self.see_object(frame.f_locals[name], code)
 
@@ -303,65 +355,133 @@ class Observer:
     def look(self, value: Any, name: str, code: types.CodeType) -> Any:
         """The snapshot of a value that recorded code may read; stops at what can change unseen."""
         where = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+        self.require_readable(value, name, where)
+        try:
+            return snapshot(value)
+        except TooLargeError:
+            self.stop(f"{where}: {name} holds more than {MOST_ITEMS} items")
+
+    def require_readable(self, value: Any, name: str, where: str) -> None:
+        """Stop at a value that can change unseen."""
         if isinstance(value, types.ModuleType) and not _is_readable(value):
             self.stop(f"{where}: module {value.__name__} is used")
         if isinstance(value, np.ndarray):
             self.stop(
                 f"{where}: the NumPy array {name} is read, and its elements may change: make it a tensor"
             )
-        if type(value).__module__.startswith(("numpy.random", "random")):
+        bound = isinstance(value, types.BuiltinMethodType | types.MethodType)
+        owner = value.__self__ if bound else value
+        if type(owner).__module__.startswith(("numpy.random", "random", "_random")):
             self.stop(f"{where}: the random generator {name} is used")
         if hasattr(type(value), "__next__"):
             self.stop(f"{where}: the iterator {name} is used")
-        try:
-            return snapshot(value)
-        except TooLargeError:
-            self.stop(f"{where}: {name} holds more than {MOST_ITEMS} items")
+        if isinstance(value, _UNSEEN_KINDS):
+            words = next(text for kind, text in _UNSEEN.items() if isinstance(value, kind))
+            self.stop(f"{where}: {words.format(name)}")
 
-    def see_object(self, value: Any, code: types.CodeType) -> None:
+    def see_arguments(self, arguments: Iterable[Any]) -> None:
+        """Note the containers that a call is given: their items are part of its key, changes are not."""
+        for x in arguments:
+            if isinstance(x, list | tuple | dict):
+                if not isinstance(x, tuple):
+                    self.copies.note(x)
+                self.see_arguments(x.values() if isinstance(x, dict) else x)
+            elif isinstance(x, set | deque):
+                self.stop(f"an argument is a {type(x).__name__}, whose items may change: pass a tuple")
+            elif not isinstance(x, (Tensor, *SIMPLE)):
+                self.require_readable(x, "of an argument", "in the call")
+
+    def see_the_rest(self) -> None:
+        """Note the attributes that any code named of every object met, however it came there."""
+        if not self.codes:
+            return
+        names = {name for code in self.codes for name in code.co_names}
+        self.touched = getattr(ambient.tracer, "touched", {})
+        at, code = 0, next(iter(self.codes))
+        while at < len(self.kept):
+            self.see_object(self.kept[at], code, names)
+            at += 1
+
+    def see_items(self, value: Any, code: types.CodeType, names: Collection[str] | None) -> None:
+        """`see_object` of what a container holds."""
+        if isinstance(value, CONTAINERS) and (id(value) in self.old or not gc.is_tracked(value)):
+            self.copies.note(value)
+        where = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+        for item in list(value.values() if isinstance(value, dict) else value):
+            if not isinstance(item, (Tensor, *SIMPLE)):
+                self.require_readable(item, f"in a {type(value).__name__}", where)
+                self.see_object(item, code, names)
+
+    def see_object(self, value: Any, code: types.CodeType, names: Collection[str] | None = None) -> None:
         """Note every attribute the code names that this object, or its class, has; and what a function closes
-        over.
+        over. With `names`, those in place of the code's.
         """
+        key = id(value), code if names is None else None
+        if key in self.seen or isinstance(value, SIMPLE):
+            return
+        self.seen.add(key)
+        self.kept.append(value)
         if isinstance(value, types.FunctionType | types.MethodType):
             self.see_function(value)
+        elif isinstance(value, types.ModuleType):
+            self.see_module(value, code)
             return
-        if isinstance(value, types.ModuleType):
-            if not _is_own_name(value.__name__) and value.__name__ not in _HARMLESS_MODULES:
-                for name in code.co_names:
-                    if name in vars(value) and (id(vars(value)), name) not in self.names:
-                        self.see_name(vars(value), name, code)
-            return
+        if isinstance(value, types.MethodType | types.BuiltinMethodType):
+            if not isinstance(value.__self__, types.ModuleType):
+                self.see_object(value.__self__, code, names)
+        elif isinstance(value, partial):
+            self.see_items((value.func, *value.args, *value.keywords.values()), code, names)
+        elif isinstance(value, (*CONTAINERS, tuple, frozenset)):
+            self.see_items(value, code, names)
+        named = code.co_names if names is None else names
+        self.see_attributes(value, code, list(dict.fromkeys(named)), names)
+
+    def see_module(self, module: types.ModuleType, code: types.CodeType) -> None:
+        """Note the names of a module that the code names."""
+        if not _is_own_name(module.__name__) and module.__name__ not in _HARMLESS_MODULES:
+            for name in code.co_names:
+                if name in vars(module) and (id(vars(module)), name) not in self.names:
+                    self.see_name(vars(module), name, code)
+
+    def see_attributes(
+        self, value: Any, code: types.CodeType, names: list[str], also: Collection[str] | None
+    ) -> None:
         kind = value if isinstance(value, type) else type(value)
         if any(type(base.__dict__.get("__del__")) is types.FunctionType for base in kind.__mro__):
             self.stop(f"{Path(code.co_filename).name}:{code.co_firstlineno}: {kind.__name__} has a finaliser")
-        if (id(value), code) in self.seen:
-            return
-        self.seen.add((id(value), code))
-        self.kept.append(value)
-        if isinstance(value, Optimizer) and not _OPTIONS.isdisjoint(code.co_names):
+        if isinstance(value, Optimizer) and not _OPTIONS.isdisjoint(names):
             self.optimizers[id(value)] = (value, options_of(value))
-        names = dict.fromkeys(code.co_names)
         if not isinstance(value, type) and not _is_own(kind):
-            held = getattr(value, "__dict__", {})
+            held = _namespace(value)
+            # Modules that were called are guarded whole, by one counter.
+            known = also is not None and id(value) in self.touched
+            if not isinstance(value, Module | Optimizer | Tensor):
+                self.copies.note(held, is_namespace=True)
+            if isinstance(value, _WRAPPERS):
+                names = [*names, *held]
             for name in names:
                 # What the class defines and the instance does not hide counts too: an assignment would hide
                 # it.
-                if name in held or any(name in base.__dict__ for base in kind.__mro__):
-                    self.attributes[id(value), name] = (
-                        value,
-                        name,
-                        self.look(held.get(name, GONE), name, code),
-                    )
+                if not known and (name in held or any(name in base.__dict__ for base in kind.__mro__)):
+                    seen = self.look(held.get(name, GONE), name, code)
+                    self.attributes[id(value), name] = value, name, seen
                 if name in held:
-                    self.see_object(held[name], code)
-        for base in kind.__mro__:
+                    self.see_object(held[name], code, also)
+        meta: Any = type(value)
+        bases = (*kind.__mro__, *meta.__mro__) if isinstance(value, type) else kind.__mro__
+        for base in bases:
             if base.__module__ == "builtins" or _is_own(base):
                 continue
             for name in names:
-                if name in base.__dict__:
-                    seen = base.__dict__[name]
-                    self.attributes[id(base), name] = (base, name, self.look(seen, name, code))
-                    self.see_object(seen, code)
+                if name not in base.__dict__:
+                    continue
+                seen = base.__dict__[name]
+                self.attributes[id(base), name] = (base, name, self.look(seen, name, code))
+                if isinstance(seen, types.MemberDescriptorType) and isinstance(value, base):
+                    now = slot_of(seen, value)
+                    self.slots[id(value), name] = seen, value, self.look(now, name, code)
+                    seen = now
+                self.see_object(seen, code, also)
 
     def see_function(self, function: Any) -> None:
         function = getattr(function, "__func__", function)
@@ -374,18 +494,38 @@ class Observer:
             function.__code__,
             snapshot((function.__defaults__, function.__kwdefaults__)),
         )
+        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self.look(default, "a default argument", function.__code__)
+            self.see_object(default, function.__code__)
         for cell in function.__closure__ or ():
             try:
                 held = cell.cell_contents
             except ValueError:  # a name bound later
                 continue
             self.cells[id(cell)] = (cell, self.look(held, "in a closure", function.__code__))
+            self.see_object(held, function.__code__)
 
 
 def options_of(optimizer: Optimizer) -> Any:
     """The options of every parameter group, as a snapshot."""
     groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
     return snapshot(groups)
+
+
+def slot_of(descriptor: Any, value: Any) -> Any:
+    """What an object has in a slot."""
+    try:
+        return descriptor.__get__(value)
+    except AttributeError:
+        return GONE
+
+
+def _namespace(value: Any) -> dict[str, Any]:
+    """The attributes of an object, past what its class overrides."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
 
 
 def is_standard(code: types.CodeType) -> bool:
@@ -432,7 +572,7 @@ def snapshot(value: Any, budget: list[int] | None = None) -> Any:
 
     Raises TooLargeError above `MOST_ITEMS` items in all.
     """
-    if not isinstance(value, list | dict | set | tuple):
+    if not isinstance(value, list | dict | set | tuple | deque):
         return value
     budget = [MOST_ITEMS] if budget is None else budget
     budget[0] -= len(value)

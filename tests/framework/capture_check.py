@@ -71,6 +71,12 @@ def same_tensor(got: fw.Tensor, wanted: fw.Tensor, rtol: float, where: str) -> N
         same(got.grad, wanted.grad, rtol, f"{where}.grad")
 
 
+def expect_mode(function: CompiledFunction, mode: str) -> None:
+    """`function` ran as "replay" or "driven" says."""
+    explanation = function.explain()
+    assert explanation.mode == mode, str(explanation)
+
+
 @dataclass
 class Twins:
     """One world run eagerly and one compiled, from equal beginnings."""

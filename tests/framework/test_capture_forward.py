@@ -12,6 +12,7 @@ import framework.nn.functional as F
 from framework import nn, optim
 from framework.capture.compile import CompiledFunction
 from framework.state import ambient
+from tests.framework import capture_check
 from tests.framework.capture_check import grad_of, same
 
 pytestmark = pytest.mark.replays
@@ -42,7 +43,7 @@ def agree(use: Function, function: Function, *tensors: fw.Tensor, mode: str = "r
         same(detached(got), detached(wanted), 1e-6, where)
         for a, b in zip(ours, theirs, strict=True):
             same(a.grad, b.grad, 1e-6, f"{where}: gradient")
-    assert compiled.explain().mode == mode, str(compiled.explain())
+    capture_check.expect_mode(compiled, mode)
     return compiled
 
 
@@ -220,6 +221,7 @@ def test_a_saved_argument_changed_in_place() -> None:
     agree(use, lambda x, w: x * w, X, W)
 
 
+@pytest.mark.replays
 def test_a_gradient_that_depends_on_a_number() -> None:
     compiled = CompiledFunction(lambda w, p: ((w * p).tanh() * p).sum())
     kept = []
@@ -258,6 +260,7 @@ def test_dropout_after_a_softmax() -> None:
     )
 
 
+@pytest.mark.replays
 def test_cheap_values_are_computed_again_and_costly_ones_kept() -> None:
     def use(f: Function, x: fw.Tensor) -> Any:
         f(x).backward()
@@ -294,7 +297,7 @@ def test_gradients_are_added_to_those_of_arguments() -> None:
             x, u = leaf(5.0, 6.0), leaf(5.0, 6.0)
         if number == 4:
             x.grad = u.grad = None
-    assert compiled.explain().mode == "replay"
+    capture_check.expect_mode(compiled, "replay")
     assert len(compiled.variants) <= 4
 
 
@@ -461,7 +464,7 @@ def test_a_gradient_penalty() -> None:
             (out.mean() + ((g.norm(2, 1) - 1) ** 2).mean()).backward()
             o.step()
         same(list(model.parameters()), list(twin.parameters()))
-    assert compiled.explain().mode == "replay"
+    capture_check.expect_mode(compiled, "replay")
 
 
 def test_second_derivatives_of_several_results_and_unused_ones() -> None:
@@ -485,6 +488,7 @@ def test_create_graph_in_backward_keeps_history_in_gradients() -> None:
     agree(use, lambda x: x**4, X)
 
 
+@pytest.mark.replays
 def test_second_derivatives_with_numbers_and_random_numbers() -> None:
     compiled = CompiledFunction(lambda x, p: F.dropout((x * p).exp(), 0.5) * p)
     for p in (0.5, 0.25, 2.0):
@@ -528,6 +532,7 @@ def test_a_buffer_that_forward_writes() -> None:
         same(*found, 1e-4)
 
 
+@pytest.mark.replays
 def test_a_third_derivative_is_refused_and_not_wrong() -> None:
     compiled = CompiledFunction(lambda x: x**4)
     for _ in range(2):

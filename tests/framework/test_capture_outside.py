@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 
 import framework as fw
 from framework.capture import driver
+from framework.capture.book import StretchProgram
 from tests.framework.capture_check import Twins, World, nothing
 
 X = fw.tensor([1.0, 2.0, 3.0])
@@ -236,3 +239,70 @@ def test_a_leaf_of_another_shape() -> None:
     twins = Twins(make)
     for flat in (False, True, False, True):
         twins.call(X, flat)
+
+
+def test_another_thread_reads_what_a_driven_call_has_made() -> None:
+    def function(x: fw.Tensor, log: list[float]) -> Any:
+        y = x * 2
+        part = y[1:]
+
+        def read() -> None:
+            log.append((y + 1).sum().item())
+            log.append(float(part.numpy()[0]))
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+        with ThreadPoolExecutor(2) as pool:
+            log.extend(pool.map(lambda k: (part * k).sum().item(), range(4)))
+        y.add_(1)
+        return y, part
+
+    twins = Twins(lambda: (function, nothing))
+    for _ in range(3):
+        twins.call(X, [])
+    twins.expect("driven")
+
+
+def test_threads_ask_while_a_driven_call_goes_on() -> None:
+    @fw.compile
+    def function(x: fw.Tensor, ask: Callable[[Any], Any]) -> tuple[fw.Tensor, list[Any]]:
+        asked, y = [], x
+        for _ in range(200):
+            y = (y * 1.01 + x).sin()
+            asked.append((y, ask(y)))
+        return y, asked
+
+    with ThreadPoolExecutor(2) as pool:
+        y, asked = function(X, lambda y: pool.submit(lambda: (y * 1).sum().item()))
+    for made, found in asked:
+        np.testing.assert_allclose(found.result(), made.sum().item(), rtol=1e-5)
+    assert y.shape == (3,)
+
+
+def test_an_interrupt_that_is_caught_leaves_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupts: list[int] = []
+    run = StretchProgram.run
+
+    def interrupted(self: StretchProgram, arrays: list[Any]) -> Any:
+        if interrupts:
+            interrupts.pop()
+            raise KeyboardInterrupt
+        return run(self, arrays)
+
+    monkeypatch.setattr(StretchProgram, "run", interrupted)
+
+    @fw.compile
+    def function(x: fw.Tensor, log: list[str]) -> fw.Tensor:
+        y = x * 2
+        try:
+            log.append(str(y.sum().item()))
+        except KeyboardInterrupt:
+            log.append("interrupted")
+        return y
+
+    log: list[str] = []
+    function(X, log)
+    interrupts.append(1)
+    assert function(X, log).tolist() == [2.0, 4.0, 6.0]
+    assert log == ["12.0", "interrupted"]

@@ -180,7 +180,8 @@ def test_a_hundred_steps(style: Style) -> None:
     for function in compiled:
         explanation = function.explain()
         assert len(function.variants) <= 4, str(explanation)
-        assert len(explanation.stretches) <= 12, str(explanation)
+        # A function that is driven meets each number as a constant once.
+        assert len(explanation.stretches) <= (3 if explanation.mode == "replay" else 24), str(explanation)
 
 
 @pytest.mark.replays
