@@ -493,7 +493,10 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
                 condition.about = source, out
             if not shares:
                 return
-    through = source._base is not None and source._view_kind != DETACHED
+    # To a recording a view that existed is memory of its own: what it views is another's in another call.
+    through = (
+        source._base is not None and source._view_kind != DETACHED and (made is not None or given is None)
+    )
     out._storage = source._storage
     out._base = source._base if through else source
     out._deferred = None  # a view is computed from its base

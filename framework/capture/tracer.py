@@ -28,8 +28,8 @@ Chain = tuple[Any, ...]
 
 @dataclass(eq=False)
 class Source:
-    """Memory seen by a capture: the tensor that owns it, its value now, and how often the capture wrote to
-    it.
+    """Memory seen by a capture: the tensor that owns it, its value now, how often the capture wrote to it, and
+    how many of these writes its owner's version counts.
 
     `input` is the program input of memory that existed before; None for tensors made inside.
     """
@@ -38,6 +38,7 @@ class Source:
     value: Value
     input: Input | None = None
     writes: int = 0
+    counted: int = 0
     # History, grad flag and hooks of memory that existed before.
     before: tuple[Any, ...] = ()
 
@@ -157,6 +158,7 @@ class Tracer:
             new = op.unview(base, new, **attrs)
         source.value = new
         source.writes += 1
+        source.counted += t._storage is source.owner._storage
         self.versions[id(t._storage)] = self.versions.get(id(t._storage), 0) + 1
         self.kept.append(t._storage)
 
@@ -172,6 +174,8 @@ class Tracer:
             return self.gradients[id(t)][1]
         if t._data is not None:
             self.gradients_read.setdefault(id(t), (t, t._grad))
+            if t._grad is not None and t._grad._base is not None:
+                self.adopt(t._grad)  # a view: another gradient need not be one of the same memory
         return t._grad
 
     def set_grad(self, t: Tensor, gradient: Tensor | None) -> None:

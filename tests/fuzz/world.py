@@ -168,10 +168,9 @@ def follow_up(kind: str, result: Any) -> list[Any]:
     tensors = tensors_in(result)
     try:
         if kind == "backward":
-            # Of all together: what results share is used up by the first backward.
-            losses = [t.double().mean() for t in tensors if t.requires_grad]
-            if losses:
-                fw.stack(losses).sum().backward()
+            for t in tensors:
+                if t.requires_grad:
+                    t.double().mean().backward()
         elif kind == "write":
             for t in tensors:
                 if not t.requires_grad:
