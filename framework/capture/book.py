@@ -1,4 +1,4 @@
-"""What the driven calls of one function share: nodes by what they apply, and the programs of stretches of work.
+"""What the driven calls of one function share: nodes by what they apply, and programs of stretches of work.
 
 Knows graphs and arrays; what is deferred, and when it is computed, driver.py decides.
 """

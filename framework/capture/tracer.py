@@ -28,8 +28,8 @@ Chain = tuple[Any, ...]
 
 @dataclass(eq=False)
 class Source:
-    """Memory seen by a capture: the tensor that owns it, its value now, how often the capture wrote to it, and
-    how many of these writes its owner's version counts.
+    """Memory seen by a capture: the tensor that owns it, its value now, how often the capture wrote to it,
+    and how many of these writes its owner's version counts.
 
     `input` is the program input of memory that existed before; None for tensors made inside.
     """
