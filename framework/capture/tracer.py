@@ -6,6 +6,7 @@ the program. Knows tensors and IR values; knows nothing of guards on Python obje
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -79,6 +80,8 @@ class Tracer:
     undo: list[Callable[[], Any]] = field(default_factory=list)
     versions: dict[int, int] = field(default_factory=dict)
     kept: list[Any] = field(default_factory=list)
+    # Views that existed and are taken for part of their base.
+    followed: dict[int, Tensor] = field(default_factory=dict)
 
     # Values
 
@@ -115,6 +118,8 @@ class Tracer:
         # A tensor that existed before and was met as itself stands for its own memory; a view made inside
         # never does.
         while t._base is not None and ((own := self.sources.get(id(t))) is None or own.input is None):
+            if t._data is not None and not self._views_still(t, t._base):
+                break
             chain = (*t._view, *chain)
             t = t._base
         if id(t) not in self.sources:
@@ -124,6 +129,22 @@ class Tracer:
                 )
             return self.adopt(t), chain
         return self.sources[id(t)], chain
+
+    def _views_still(self, t: Tensor, base: Tensor) -> bool:
+        """Whether a view that existed has the memory of its base, of which either may have got another by
+        `.data`; if so, a replay needs it to."""
+        moved, here = base._data, t._data
+        assert moved is not None and here is not None, "a view that existed has memory, and its base"
+        reference = weakref.ref(moved)
+        for op, attrs in t._view:
+            moved = op.compute(moved, **attrs)
+        same = moved.ctypes.data == here.ctypes.data and moved.shape == here.shape
+        if not same or moved.strides != here.strides or moved.dtype != here.dtype:
+            return False
+        if id(t) not in self.followed:
+            self.followed[id(t)] = t
+            self.guard(lambda: t._base is base and base._data is reference())
+        return True
 
     def read(self, t: Tensor) -> Value:
         """The IR value of a tensor now."""

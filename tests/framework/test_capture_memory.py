@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import resource
 import weakref
 from collections.abc import Callable
@@ -556,3 +557,27 @@ def test_a_pass_lets_go_of_what_its_steps_hold(function: Callable[..., Any], aga
         got = outcome(f, numbers(size).clone().requires_grad_())
         for a, b in zip(got, wanted, strict=True):
             assert a == b if isinstance(b, str) else a == pytest.approx(b)
+
+
+@pytest.mark.parametrize("take", [lambda h: h[1], lambda h: h.detach(), lambda h: h[1:].t()])
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_view_whose_memory_is_not_its_bases_any_more(take: Callable[..., Any], writes: bool) -> None:
+    def outcome(wrap: Callable[..., Any], of_view: bool, early: bool) -> list[Any]:
+        base = numbers(3, 4)
+        view = take(base)
+
+        def function(x: fw.Tensor) -> Any:
+            if writes:
+                base.add_(1)
+            return view * x, view[1:] * x, base * x
+
+        f, told = wrap(function), []
+        for k in range(4):
+            if early or k > 1:
+                target = view if of_view else base
+                target.data = fw.full(target.shape, float(k))
+            told.append([t.tolist() for t in (*f(fw.ones(1)), base, view)])
+        return told
+
+    for of_view, early in itertools.product([False, True], repeat=2):
+        assert outcome(CompiledFunction, of_view, early) == outcome(lambda f: f, of_view, early)

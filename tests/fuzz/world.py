@@ -191,6 +191,9 @@ def arguments(program: Program, call: Call, state: Any, results: list[Any]) -> d
     x, y = floats(rows, 4), _second(program.second, rows, rng, floats)
     if call.sharing == "same" and program.second == "full":
         y = x
+    elif call.sharing == "part":  # of a larger tensor each, as a batch is
+        x = floats(rows + 2, 4)[1:-1]
+        y = y[:] if y.ndim == 1 else fw.cat([y, y])[rows:]
     elif call.sharing == "overlap":
         base = floats(rows + 1, 4)
         x, y = base[:rows], base[1:] if program.second == "full" else y
