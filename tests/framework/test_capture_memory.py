@@ -581,3 +581,14 @@ def test_a_view_whose_memory_is_not_its_bases_any_more(take: Callable[..., Any],
 
     for of_view, early in itertools.product([False, True], repeat=2):
         assert outcome(CompiledFunction, of_view, early) == outcome(lambda f: f, of_view, early)
+
+
+def test_a_write_to_a_view_of_a_view_of_a_leaf_raises_as_eagerly() -> None:
+    leaf = fw.ones(4, 2).requires_grad_()
+    with fw.no_grad():
+        view = leaf[1:]
+    for x, message in ((view, "no_grad mode"), (leaf[1:], "view of a leaf")):
+        for call in (lambda x: x[1:].mul_(2), CompiledFunction(lambda x: x[1:].mul_(2))):
+            with pytest.raises(RuntimeError, match=message):
+                call(x)
+    assert leaf.tolist() == [[1.0, 1.0]] * 4
