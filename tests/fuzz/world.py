@@ -129,6 +129,8 @@ class World:
             with contextlib.suppress(RuntimeError):
                 exec(code_of(change), self.scope, {"state": self.state})
         args = arguments(self.program, call, self.state, self.results)
+        # A result that comes back as an argument may have been written while it was made.
+        versions = {f"argument[{k!r}]": t._version for k, t in args.items() if isinstance(t, fw.Tensor)}
         fw.manual_seed(1000 + number)
         random.seed(1000 + number)
         printed, error, result = io.StringIO(), None, None
@@ -152,7 +154,7 @@ class World:
             "global": {name: self.scope[name] for name in ("SCALE", "COUNT", "TABLE", "NOTES")},
             "cell": self.scope["cells"](),
         }
-        return observe(roots, (error, after), printed.getvalue())
+        return observe(roots, (error, after), printed.getvalue(), versions)
 
 
 def tensors_in(x: Any) -> list[fw.Tensor]:
