@@ -63,7 +63,9 @@ def observe(
             if isinstance(thing, fw.Tensor):
                 alive.append(thing)  # an identity or address must not be used again while looking
                 try:
-                    things[path] = _seen(thing, known.setdefault(id(thing), len(known)), places, path, versions or {})
+                    things[path] = _seen(
+                        thing, known.setdefault(id(thing), len(known)), places, path, versions or {}
+                    )
                 except TraceError as error:
                     things[path] = f"has no value: {error}"
             else:
@@ -71,9 +73,7 @@ def observe(
     return Observation(things, outcome, printed, fw.get_rng_state().numpy().copy())
 
 
-def _seen(
-    t: fw.Tensor, number: int, places: dict[int, int], path: str, versions: dict[str, int]
-) -> Seen:
+def _seen(t: fw.Tensor, number: int, places: dict[int, int], path: str, versions: dict[str, int]) -> Seen:
     data = t.detach().numpy()
     offsets: Array = np.zeros(data.shape, np.int64) + data.ctypes.data
     for axis, (size, stride) in enumerate(zip(data.shape, data.strides, strict=True)):
