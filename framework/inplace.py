@@ -127,6 +127,8 @@ def require_writable(t: Tensor) -> None:
     base = t._base
     if base is None or t._view_kind == DETACHED:
         return
+    while base._base is not None and base._view_kind != DETACHED:  # one that a recording met
+        base = base._base
     if base._requires_grad and base._node is None and t._view_kind == TRACKED:
         raise RuntimeError(
             "a view of a leaf Variable that requires grad is being used in an in-place operation."

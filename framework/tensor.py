@@ -510,13 +510,15 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
                 condition.about = source, out
             if not shares:
                 return
-    through = source._base is not None and source._view_kind != DETACHED
+    # To a recording a view that existed is memory of its own: what it views is another's in another call.
+    viewed = source._base is not None and source._view_kind != DETACHED
+    through = viewed and (made is not None or given is None)
     out._storage = source._storage
     out._base = source._base if through else source
     if made is None:
         out._deferred = None  # a view is computed from its base
     out._view = (*source._view, (op, attrs)) if through else ((op, attrs),)
-    if not ambient.grad_enabled or (through and source._view_kind == MADE_WITHOUT_GRAD):
+    if not ambient.grad_enabled or (viewed and source._view_kind == MADE_WITHOUT_GRAD):
         out._view_kind = MADE_WITHOUT_GRAD
     out._view_version = out._version
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -110,7 +110,8 @@ class Backward:
 
     `targets` are the sources (by number) that get gradients, the first ones from the results, of `types`;
     `kept` the forward values that are kept, of which the program reads the first `read`; `sources` the
-    numbers of the program inputs that are needed, of which it reads the first `direct`.
+    numbers of the program inputs that are needed, of which it reads the first `direct`. `uses` names for each
+    result the steps behind it that hold values, which one backward pass lets go of.
     """
 
     def __init__(
@@ -121,6 +122,8 @@ class Backward:
         self.seeds = [
             Input(TensorType(tuple(r.shape), r.dtype), name=f"gradient{i}") for i, r in enumerate(roots)
         ]
+        ends = {edge[0] for t in owners if (edge := edge_of(t)) is not None}
+        self.uses = tuple([_holding(r, ends) for r in roots])
         with _cut_off(owners):
             found = autograd.grad(
                 roots, owners, [tracer.wrap(s) for s in self.seeds], retain_graph=True, allow_unused=True
@@ -193,7 +196,7 @@ class Backward:
         made.seeds = list(map(sizes.input, self.seeds))
         made.types = [(sizes.numbers(shape), dtype) for shape, dtype in self.types]
         made.kept = list(map(sizes.value, self.kept))
-        made.strides = self.strides
+        made.strides, made.uses = self.strides, self.uses
         made.program = self.program.settled(sizes)
         made.lock, made.parts, made.tape = threading.Lock(), {}, None
         second = self.second()
@@ -379,6 +382,23 @@ def runs_user_code(roots: Sequence[Tensor], sources: Sequence[Source]) -> bool:
         found = found or bool(node.hooks) or type(node) not in _OWN_NODES
         stack += [edge[0] for edge in node.edges if edge is not None]
     return found
+
+
+def _holding(root: Tensor, ends: Collection[Node]) -> frozenset[int]:
+    """Numbers of the nodes between `root` and `ends` that hold values for the backward."""
+    found = set()
+    edge = edge_of(root)
+    stack, seen = [] if edge is None else [edge[0]], {*ends}
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        saved: Any = getattr(node, "saved", None)
+        if any(type(entry) is Saved for entry in saved or ()) if isinstance(node, OpNode) else saved:
+            found.add(id(node))
+        stack += [edge[0] for edge in node.edges if edge is not None]
+    return frozenset(found)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ Knows the tensors and arrays of one call; which programs there are is backward.p
 
 from __future__ import annotations
 
-import operator
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -68,14 +68,14 @@ class CompiledBackward(Node):
         self.results = results
         self.shapes = roots
         self.output_count = len(roots)
-        # Results that gradients have come from: now, and in earlier passes that used up their history.
+        # Results that gradients come from now, and steps whose values earlier passes have let go of.
         self.arrived: tuple[bool, ...] = ()
-        self.freed: tuple[bool, ...] = (False,) * len(roots)
+        self.freed: frozenset[int] = frozenset()
 
     def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
         kept, backward = self.kept, self.backward
         arrived = self.arrived = tuple([g is not None for g in grads])
-        if kept is None or any(map(operator.and_, arrived, self.freed)):
+        if kept is None or (self.freed and self._needs_freed(arrived)):
             raise_freed()
         if is_recording():
             raise TraceError(
@@ -96,6 +96,10 @@ class CompiledBackward(Node):
             for number, g in zip(numbers, program.run(arrays), strict=True):
                 found[number] = g
         return [*found, *[None] * (len(self.edges) - len(found))]
+
+    def _needs_freed(self, arrived: tuple[bool, ...]) -> bool:
+        """Whether a pass from these results meets values that are gone."""
+        return any(here and used & self.freed for here, used in zip(arrived, self.backward.uses, strict=True))
 
     def read(self, positions: Sequence[int]) -> list[Saved]:
         """What the call read of its inputs at these positions among those it keeps, as it was then."""
@@ -119,8 +123,9 @@ class CompiledBackward(Node):
         return tensors
 
     def release(self) -> None:
-        self.freed = tuple(map(operator.or_, self.freed, self.arrived))
-        if all(self.freed):
+        uses = self.backward.uses
+        self.freed |= frozenset[int]().union(*itertools.compress(uses, self.arrived))
+        if all(used & self.freed for used in uses):
             self.kept = None
             self.arrays, self.storages, self.results = [], [], []
 

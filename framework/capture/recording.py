@@ -29,7 +29,7 @@ from framework.capture.numbers import Numbers
 from framework.capture.reads import Item
 from framework.capture.results import Given, given
 from framework.capture.tracer import Chain, Source, Tracer, hooks_of
-from framework.capture.tree import map_leaves
+from framework.capture.tree import map_leaves, once
 from framework.capture.variant import Variant, is_freed
 from framework.graph import Node, OpNode
 from framework.nn.parameter import Parameter
@@ -242,7 +242,7 @@ class Recording:
         roots: list[Tensor] = []
         # Sources that existed before and are returned, or viewed by what is.
         self.given_out: set[int] = set()
-        self.result = map_leaves(lambda x: self._returned(x, tracer, roots), result)
+        self.result = map_leaves(once(lambda x: self._returned(x, tracer, roots)), result)
         self.handed_out: list[Returned] = []
         map_leaves(self._hand_out, self.result)
         self.gradients = [
@@ -424,7 +424,7 @@ class Instance:
         tracer.guards, tracer.undo = recording.guards, recording.undo
         tracer.gradients_read = self._by_leaf(recording.gradients_read.values())
         tracer.gradients = self._by_leaf((leaf, self._tensor(g)) for leaf, g in recording.gradients)
-        self.result = map_leaves(self._leaf, recording.result)
+        self.result = map_leaves(once(self._leaf), recording.result)
 
     # Values
 
@@ -472,7 +472,7 @@ class Instance:
             owner = object.__new__(Tensor) if source.input is None else self._owner(source.owner)
             node = None if source.input is None else self.new[source.input]
             assert node is None or isinstance(node, Input), "an input stays one"
-            made = Source(owner, self.new[source.value], node, source.writes, source.before)
+            made = Source(owner, self.new[source.value], node, source.writes, source.counted, source.before)
             self.sources[id(source)] = made
         return made
 

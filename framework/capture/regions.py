@@ -230,8 +230,10 @@ def _entry(entry: Any) -> Any:
     """A saved value as part of a key; None where it is not of this stretch."""
     kind = type(entry)
     if kind is Saved:
-        data = entry.data
-        if type(data) is not Deferred or not data.segment.open or entry.storage.version != entry.version:
+        data, storage = entry.data, entry.storage
+        if type(data) is not Deferred or not data.segment.open:
+            return None
+        if storage is None or storage.version != entry.version:  # written since, or kept as it was before
             return None
         return data.node
     if kind is TypeOnly:

@@ -6,6 +6,7 @@ the program. Knows tensors and IR values; knows nothing of guards on Python obje
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -29,8 +30,8 @@ Chain = tuple[Any, ...]
 
 @dataclass(eq=False)
 class Source:
-    """Memory seen by a capture: the tensor that owns it, its value now, and how often the capture wrote to
-    it.
+    """Memory seen by a capture: the tensor that owns it, its value now, how often the capture wrote to it,
+    and how many of these writes its owner's version counts.
 
     `input` is the program input of memory that existed before; None for tensors made inside.
     """
@@ -39,6 +40,7 @@ class Source:
     value: Value
     input: Input | None = None
     writes: int = 0
+    counted: int = 0
     # History, grad flag and hooks of memory that existed before.
     before: tuple[Any, ...] = ()
 
@@ -81,6 +83,8 @@ class Tracer:
     kept: list[Any] = field(default_factory=list)
     # Values that recorded Python has, and may only hand on.
     items: list[Item] = field(default_factory=list)
+    # Views that existed and are taken for part of their base.
+    followed: dict[int, Tensor] = field(default_factory=dict)
 
     # Values
 
@@ -123,6 +127,8 @@ class Tracer:
         # A tensor that existed before and was met as itself stands for its own memory; a view made inside
         # never does.
         while t._base is not None and ((own := self.sources.get(id(t))) is None or own.input is None):
+            if t._data is not None and not self._views_still(t, t._base):
+                break
             chain = (*t._view, *chain)
             t = t._base
         if id(t) not in self.sources:
@@ -132,6 +138,22 @@ class Tracer:
                 )
             return self.adopt(t), chain
         return self.sources[id(t)], chain
+
+    def _views_still(self, t: Tensor, base: Tensor) -> bool:
+        """Whether a view that existed has the memory of its base, of which either may have got another by
+        `.data`; if so, a replay needs it to."""
+        moved, here = base._data, t._data
+        assert moved is not None and here is not None, "a view that existed has memory, and its base"
+        reference = weakref.ref(moved)
+        for op, attrs in t._view:
+            moved = op.compute(moved, **attrs)
+        same = moved.ctypes.data == here.ctypes.data and moved.shape == here.shape
+        if not same or moved.strides != here.strides or moved.dtype != here.dtype:
+            return False
+        if id(t) not in self.followed:
+            self.followed[id(t)] = t
+            self.guard(lambda: t._base is base and base._data is reference())
+        return True
 
     def read(self, t: Tensor) -> Value:
         """The IR value of a tensor now."""
@@ -166,6 +188,7 @@ class Tracer:
             new = op.unview(base, new, **attrs)
         source.value = new
         source.writes += 1
+        source.counted += t._storage is source.owner._storage
         self.versions[id(t._storage)] = self.versions.get(id(t._storage), 0) + 1
         self.kept.append(t._storage)
 
@@ -181,6 +204,8 @@ class Tracer:
             return self.gradients[id(t)][1]
         if t._data is not None:
             self.gradients_read.setdefault(id(t), (t, t._grad))
+            if t._grad is not None and t._grad._base is not None:
+                self.adopt(t._grad)  # a view: another gradient need not be one of the same memory
         return t._grad
 
     def set_grad(self, t: Tensor, gradient: Tensor | None) -> None:

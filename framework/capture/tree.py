@@ -63,3 +63,16 @@ def map_leaves(function: Callable[[Any], Any], x: Any) -> Any:
             x, **{f.name: map_leaves(function, getattr(x, f.name)) for f in dataclasses.fields(x)}
         )
     return function(x)
+
+
+def once(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`function`, which answers the same object the same: one object in two places stays one."""
+    answers: dict[int, tuple[Any, Any]] = {}
+
+    def answer(x: Any) -> Any:
+        found = answers.get(id(x))
+        if found is None:
+            found = answers[id(x)] = x, function(x)  # with `x`, whose id must not be used again
+        return found[1]
+
+    return answer

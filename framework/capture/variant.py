@@ -33,7 +33,7 @@ from framework.capture.observe import SIMPLE
 from framework.capture.reads import Item
 from framework.capture.results import Computed, Given, Read, Result, follow, given
 from framework.capture.tracer import Source, Tracer, checks_of, hooks_of
-from framework.capture.tree import map_leaves
+from framework.capture.tree import map_leaves, once
 from framework.graph import Node, OpNode, Saved
 from framework.nn.module import Module
 from framework.state import structure
@@ -163,7 +163,7 @@ class Variant:
         # Results that are the memory an op made, by value: what was saved of them changes with them.
         self.untouched: dict[Value, int] = {}
         self.roots: list[Tensor] = []
-        self.result = map_leaves(lambda x: self._plan_result(x, tracer, position), result)
+        self.result = map_leaves(once(lambda x: self._plan_result(x, tracer, position)), result)
         returned = set(self.numbers.values())
         self.gradients = self._plan_gradients(tracer, position, returned, len(leaves))
         # An argument that gets a gradient must be none of the other tensors that do: one would replace the
@@ -215,8 +215,9 @@ class Variant:
             if id(leaf) in position
         ]
         self.written_arguments = [
-            (position[id(s.owner)], s.writes) for _, s in written if id(s.owner) in position
+            (position[id(s.owner)], s.counted) for _, s in written if id(s.owner) in position
         ]
+        self.counted_held = {i for i, s in written if s.counted}
         self.written_held = [i for i, s in written if id(s.owner) not in position]
         self.clock = Clock()
         self.kinds = [_kind(s.owner) for s in self.sources]
@@ -390,8 +391,10 @@ class Variant:
         written = [self.current[i] for i in self.written_held]
         storages = [t._storage for t in written if t is not None]
         self.written_ids = {id(storage) for storage in storages}
-        for storage in storages:
-            storage.follow(self.clock)
+        for i in self.written_held:
+            t = self.current[i]
+            if t is not None and i in self.counted_held:
+                t._storage.follow(self.clock)
         self.clock.left = False
         self.written_memory = [t._data for t in written if t is not None]
         self.written_alone = all(map(is_own, self.written_memory))  # type: ignore[union-attr]
@@ -484,7 +487,7 @@ class Variant:
             history = CompiledBackward(self.backward, kept, inputs, self.root_kinds, results)
         if type(self.result) is Result:  # the common case: one tensor, usually the loss
             return self._result(self.result, leaves, outputs, made, history)
-        return map_leaves(lambda x: self._result(x, leaves, outputs, made, history), self.result)
+        return map_leaves(once(lambda x: self._result(x, leaves, outputs, made, history)), self.result)
 
     def _made(self, number: int, outputs: list[Array], made: list[Tensor | None]) -> Tensor:
         """The tensor of output `number`."""

@@ -518,3 +518,21 @@ def test_a_copying_reshape_sees_a_write_that_waits() -> None:
         return function, lambda: (history, mean)
 
     driven(make, (X,))
+
+
+def test_a_backward_of_a_value_kept_before_it_was_written() -> None:
+    def outcome(wrap: Callable[[Any], Any]) -> list[Any]:
+        w = (fw.arange(6.0) - 2.5).requires_grad_()
+        log: list[int] = []
+
+        def function(x: fw.Tensor) -> fw.Tensor:
+            log.append(1)
+            v = w * x
+            v.abs_()
+            v.sum().backward()
+            return v.detach()
+
+        f = wrap(function)
+        return [(f(fw.full((6,), k)).tolist(), grad_of(w).tolist()) for k in (0.5, 2.0, 3.0)]
+
+    assert outcome(CompiledFunction) == outcome(lambda f: f)

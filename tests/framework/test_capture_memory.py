@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import resource
 import weakref
 from collections.abc import Callable
@@ -460,3 +461,139 @@ def test_a_returned_gradient_is_that_of_the_call() -> None:
         weight.grad = fw.full((2,), value)
         gradient, first = compiled(0)
         assert gradient is weight.grad and first.item() == value
+
+
+@pytest.mark.parametrize("sizes", [(4,), (4, 6)])
+def test_a_view_returned_in_two_places_is_one_tensor(sizes: tuple[int, ...]) -> None:
+    def function(x: fw.Tensor) -> Any:
+        part, given, apart = x.tanh()[1:], x[1:], (x * 2).detach()
+        return part, {"again": [part, given]}, given, (apart, apart), x.tanh()[1:]
+
+    f = CompiledFunction(function)
+    for size in (*sizes, sizes[-1]):
+        part, inside, given, apart, other = f(numbers(size).requires_grad_())
+        assert inside["again"][0] is part and inside["again"][1] is given and apart[0] is apart[1]
+        assert other is not part
+        part.sum().backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            inside["again"][0].sum().backward()
+    assert f.explain().mode == "replay", f.explain()
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x[1:] * 2,
+        lambda x: x.reshape(-1) * x[0].sum(),
+        lambda x: x[1:],
+        lambda x: x[1:].t()[1:],
+        lambda x: x.detach()[1:] + x[:1],
+    ],
+)
+def test_a_view_of_an_argument_that_is_a_view(function: Callable[..., Any], requires_grad: bool) -> None:
+    f = CompiledFunction(function)
+    for start in (0, 2, 4):
+        bases = [numbers(8, 3).clone().requires_grad_(requires_grad) for _ in range(2)]
+        x, y = (base[start : start + 3] for base in bases)
+        got, wanted = f(x), function(y)
+        same(got, wanted)
+        if wanted.requires_grad:
+            got.square().sum().backward()
+            wanted.square().sum().backward()
+            same(grad_of(bases[0]), grad_of(bases[1]))
+
+
+def test_a_view_of_an_argument_that_is_a_view_is_written() -> None:
+    f = CompiledFunction(lambda x: x[1:].mul_(2))
+    for start in (0, 2, 4):
+        base = numbers(8, 3)
+        f(base[start : start + 3])
+        wanted = numbers(8, 3)
+        wanted[start + 1 : start + 3].mul_(2)
+        same(base, wanted)
+
+
+def test_a_view_of_a_gradient_that_is_a_view() -> None:
+    w = fw.ones(2).requires_grad_()
+    f = CompiledFunction(lambda: (grad_of(w)[1:] * 2, grad_of(w) * 3))
+    for number in (1.0, 2.0, 3.0):
+        w.grad = fw.full((3, 2), number)[1]
+        same(f(), (fw.full((1,), 2 * number), fw.full((2,), 3 * number)))
+
+
+def test_a_write_through_data_is_not_counted() -> None:
+    w = fw.ones(3).requires_grad_()
+    f = CompiledFunction(lambda x: (w.data.mul_(x), x.data.add_(1))[0] * 1)
+    for _ in range(3):
+        x = fw.full((1,), 2.0)
+        loss = w.square().sum()
+        f(x)
+        assert w._version == 0 and x._version == 0
+        loss.backward()  # as no version tells of the write
+    assert w.tolist() == [8.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("function", "again"),
+    [
+        (lambda x: (x * 2, -x), [0, 1, 0, 1]),
+        (lambda x: (x.sin(), x.cos(), x * 2), [0, 1, 2, 2]),
+        (lambda x: (x.sin() * 2, x * 3), [0, 1, 1, 0]),
+        (lambda x: (lambda t: (t * 2, t * 3))(x.sin()), [0, 1]),
+        (lambda x: (x[1:].reshape(-1) * 2, x.square()), [0, 0, 1, 1]),
+    ],
+)
+def test_a_pass_lets_go_of_what_its_steps_hold(function: Callable[..., Any], again: list[int]) -> None:
+    def outcome(call: Callable[..., Any], x: fw.Tensor) -> list[Any]:
+        results = call(x)
+        told: list[Any] = []
+        for number in again:
+            try:
+                results[number].sum().backward()
+                told.append(grad_of(x).tolist())
+            except RuntimeError as error:
+                told.append(str(error))
+        return told
+
+    f = CompiledFunction(function)
+    for size in (3, 3, 4):
+        wanted = outcome(function, numbers(size).clone().requires_grad_())
+        got = outcome(f, numbers(size).clone().requires_grad_())
+        for a, b in zip(got, wanted, strict=True):
+            assert a == b if isinstance(b, str) else a == pytest.approx(b)
+
+
+@pytest.mark.parametrize("take", [lambda h: h[1], lambda h: h.detach(), lambda h: h[1:].t()])
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_view_whose_memory_is_not_its_bases_any_more(take: Callable[..., Any], writes: bool) -> None:
+    def outcome(wrap: Callable[..., Any], of_view: bool, early: bool) -> list[Any]:
+        base = numbers(3, 4)
+        view = take(base)
+
+        def function(x: fw.Tensor) -> Any:
+            if writes:
+                base.add_(1)
+            return view * x, view[1:] * x, base * x
+
+        f, told = wrap(function), []
+        for k in range(4):
+            if early or k > 1:
+                target = view if of_view else base
+                target.data = fw.full(target.shape, float(k))
+            told.append([t.tolist() for t in (*f(fw.ones(1)), base, view)])
+        return told
+
+    for of_view, early in itertools.product([False, True], repeat=2):
+        assert outcome(CompiledFunction, of_view, early) == outcome(lambda f: f, of_view, early)
+
+
+def test_a_write_to_a_view_of_a_view_of_a_leaf_raises_as_eagerly() -> None:
+    leaf = fw.ones(4, 2).requires_grad_()
+    with fw.no_grad():
+        view = leaf[1:]
+    for x, message in ((view, "no_grad mode"), (leaf[1:], "view of a leaf")):
+        for call in (lambda x: x[1:].mul_(2), CompiledFunction(lambda x: x[1:].mul_(2))):
+            with pytest.raises(RuntimeError, match=message):
+                call(x)
+    assert leaf.tolist() == [[1.0, 1.0]] * 4

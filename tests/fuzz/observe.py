@@ -50,8 +50,10 @@ class Difference:
     amount: float = np.inf
 
 
-def observe(roots: dict[str, Any], outcome: Any, printed: str) -> Observation:
-    """Look at everything that `roots` lead to."""
+def observe(
+    roots: dict[str, Any], outcome: Any, printed: str, versions: dict[str, int] | None = None
+) -> Observation:
+    """Look at everything that `roots` lead to; `versions` are those that arguments came with."""
     known: dict[int, int] = {}
     places: dict[int, int] = {}
     alive: list[Any] = []
@@ -61,7 +63,9 @@ def observe(roots: dict[str, Any], outcome: Any, printed: str) -> Observation:
             if isinstance(thing, fw.Tensor):
                 alive.append(thing)  # an identity or address must not be used again while looking
                 try:
-                    things[path] = _seen(thing, known.setdefault(id(thing), len(known)), places, path)
+                    things[path] = _seen(
+                        thing, known.setdefault(id(thing), len(known)), places, path, versions or {}
+                    )
                 except TraceError as error:
                     things[path] = f"has no value: {error}"
             else:
@@ -69,7 +73,7 @@ def observe(roots: dict[str, Any], outcome: Any, printed: str) -> Observation:
     return Observation(things, outcome, printed, fw.get_rng_state().numpy().copy())
 
 
-def _seen(t: fw.Tensor, number: int, places: dict[int, int], path: str) -> Seen:
+def _seen(t: fw.Tensor, number: int, places: dict[int, int], path: str, versions: dict[str, int]) -> Seen:
     data = t.detach().numpy()
     offsets: Array = np.zeros(data.shape, np.int64) + data.ctypes.data
     for axis, (size, stride) in enumerate(zip(data.shape, data.strides, strict=True)):
@@ -84,7 +88,7 @@ def _seen(t: fw.Tensor, number: int, places: dict[int, int], path: str) -> Seen:
         "is_leaf": t.is_leaf,
     }
     if path.startswith(("argument", "state")) and ".grad" not in path:
-        facts["was written"] = t._version > 0
+        facts["was written"] = t._version > versions.get(path, 0)
     return Seen(facts, data.copy(), addresses)
 
 

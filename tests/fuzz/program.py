@@ -55,7 +55,7 @@ CHANGES = (
     "state.log = []",
     "state.embedding.weight.requires_grad_(False)",
 )
-SHARINGS = ("apart", "apart", "apart", "same", "overlap", "transposed", "result", "state")
+SHARINGS = ("apart", "apart", "part", "part", "same", "overlap", "transposed", "result", "state")
 SECOND = ("full", "full", "row", "column", "double", "integer")
 AFTER = ("nothing", "nothing", "backward", "write")
 REACHES = ("closure", "argument", "global")

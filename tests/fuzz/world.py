@@ -129,6 +129,8 @@ class World:
             with contextlib.suppress(RuntimeError):
                 exec(code_of(change), self.scope, {"state": self.state})
         args = arguments(self.program, call, self.state, self.results)
+        # A result that comes back as an argument may have been written while it was made.
+        versions = {f"argument[{k!r}]": t._version for k, t in args.items() if isinstance(t, fw.Tensor)}
         fw.manual_seed(1000 + number)
         random.seed(1000 + number)
         printed, error, result = io.StringIO(), None, None
@@ -152,7 +154,7 @@ class World:
             "global": {name: self.scope[name] for name in ("SCALE", "COUNT", "TABLE", "NOTES")},
             "cell": self.scope["cells"](),
         }
-        return observe(roots, (error, after), printed.getvalue())
+        return observe(roots, (error, after), printed.getvalue(), versions)
 
 
 def tensors_in(x: Any) -> list[fw.Tensor]:
@@ -168,10 +170,9 @@ def follow_up(kind: str, result: Any) -> list[Any]:
     tensors = tensors_in(result)
     try:
         if kind == "backward":
-            # Of all together: what results share is used up by the first backward.
-            losses = [t.double().mean() for t in tensors if t.requires_grad]
-            if losses:
-                fw.stack(losses).sum().backward()
+            for t in tensors:
+                if t.requires_grad:
+                    t.double().mean().backward()
         elif kind == "write":
             for t in tensors:
                 if not t.requires_grad:
@@ -192,6 +193,9 @@ def arguments(program: Program, call: Call, state: Any, results: list[Any]) -> d
     x, y = floats(rows, 4), _second(program.second, rows, rng, floats)
     if call.sharing == "same" and program.second == "full":
         y = x
+    elif call.sharing == "part":  # of a larger tensor each, as a batch is
+        x = floats(rows + 2, 4)[1:-1]
+        y = y[:] if y.ndim == 1 else fw.cat([y, y])[rows:]
     elif call.sharing == "overlap":
         base = floats(rows + 1, 4)
         x, y = base[:rows], base[1:] if program.second == "full" else y
