@@ -463,6 +463,7 @@ def test_a_returned_gradient_is_that_of_the_call() -> None:
         assert gradient is weight.grad and first.item() == value
 
 
+@pytest.mark.replays
 @pytest.mark.parametrize("sizes", [(4,), (4, 6)])
 def test_a_view_returned_in_two_places_is_one_tensor(sizes: tuple[int, ...]) -> None:
     def function(x: fw.Tensor) -> Any:
