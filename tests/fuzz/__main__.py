@@ -35,11 +35,11 @@ def run_here(seed: int, chunks: list[int]) -> int:
     return failures
 
 
-def run_block(seed: int) -> int:
+def run_block(seed: int, programs: int) -> int:
     """Run one block in a process of its own; 1 if it failed."""
     with tempfile.TemporaryDirectory() as folder:
         trail = Path(folder) / "program.txt"
-        command = [sys.executable, "-m", "tests.fuzz", "--programs", str(BLOCK), "--seed", str(seed)]
+        command = [sys.executable, "-m", "tests.fuzz", "--programs", str(programs), "--seed", str(seed)]
         done = subprocess.run([*command, "--trail", str(trail)], stdout=subprocess.PIPE, text=True)
         print(done.stdout, end="", flush=True)
         if done.returncode not in (0, 1):
@@ -62,11 +62,12 @@ def main() -> int:
         check.trail.append(options.trail)
     if options.chunk is not None:
         return min(run_here(options.seed, [options.chunk]), 1)
-    if options.programs <= BLOCK:
+    if options.jobs == 1 and options.programs <= BLOCK:
         return min(run_here(options.seed, list(range(-(-options.programs // CHUNK)))), 1)
-    seeds = [1000 * options.seed + block for block in range(-(-options.programs // BLOCK))]
+    size = min(BLOCK, -(-options.programs // options.jobs))
+    seeds = [1000 * options.seed + block for block in range(-(-options.programs // size))]
     with ThreadPoolExecutor(options.jobs) as pool:
-        failed = sum(pool.map(run_block, seeds))
+        failed = sum(pool.map(run_block, seeds, [size] * len(seeds)))
     print(f"{failed} of {len(seeds)} blocks failed")
     return min(failed, 1)
 
