@@ -21,13 +21,13 @@ Array = np.ndarray[Any, Any]
 
 
 class Deferred:
-    """The value of `node` in `segment`, the stretch of work that computes it; `array` once it has."""
+    """The value of `node` in `stretch`, the stretch of work that computes it; `array` once it has."""
 
-    __slots__ = ("__weakref__", "array", "node", "segment")
+    __slots__ = ("__weakref__", "array", "node", "stretch")
 
-    def __init__(self, node: Value, segment: Any, array: Array | None = None) -> None:
+    def __init__(self, node: Value, stretch: Any, array: Array | None = None) -> None:
         self.node = node
-        self.segment = segment
+        self.stretch = stretch
         self.array = array
 
     @staticmethod
@@ -54,7 +54,7 @@ class Deferred:
 
     def kept(self) -> Deferred | Array:
         """This value in memory of its own, whatever is written later."""
-        return self.segment.driver.own(self) if self.segment.open else known(self).copy()
+        return self.stretch.driver.own(self) if self.stretch.open else known(self).copy()
 
     def __array__(self, *arguments: Any, **keywords: Any) -> Array:
         return np.asarray(known(self), *arguments, **keywords)
@@ -65,7 +65,7 @@ def known(x: Any) -> Any:
     if type(x) is not Deferred:
         return x
     if x.array is None:
-        driver = x.segment.driver
+        driver = x.stretch.driver
         if driver.thread != threading.get_ident():
             return driver.computed_apart(x)
         driver.flush()

@@ -195,6 +195,15 @@ class AccumulateGrad(Node):
         return self.tensor
 
 
+def accumulator_of(t: Any) -> AccumulateGrad:
+    """The node where gradients of leaf `t` arrive."""
+    node = None if t._accumulator is None else t._accumulator()
+    if node is None:
+        node = AccumulateGrad(t)
+        t._accumulator = weakref.ref(node)
+    return node
+
+
 def raise_freed() -> NoReturn:
     """Raise the error of a second backward through released values."""
     raise RuntimeError(

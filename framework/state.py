@@ -80,7 +80,10 @@ def guarded(read: Callable[[], Any]) -> Any:
 def concrete(undo: Callable[[], Any]) -> Iterator[None]:
     """Compute real values inside, capture or not: for state made on first use. A capture that fails calls
     `undo`."""
-    tracer, ambient.tracer = ambient.tracer, None
+    tracer = ambient.tracer
+    if tracer is not None and tracer.drives:
+        tracer.flush()  # what is looked at inside may wait to be written
+    ambient.tracer = None
     try:
         yield
     finally:

@@ -20,7 +20,17 @@ from compiler.types import TensorType
 from framework.attached import Attached
 from framework.deferred import Deferred, known
 from framework.device import CPU, device
-from framework.graph import AccumulateGrad, Edge, Node, OpNode, TypeOnly, saved_entry, saved_levels, shape_of
+from framework.graph import (
+    AccumulateGrad,
+    Edge,
+    Node,
+    OpNode,
+    TypeOnly,
+    accumulator_of,
+    saved_entry,
+    saved_levels,
+    shape_of,
+)
 from framework.handle import RemovableHandle
 from framework.layout import Geometry, Step, answered, is_row_major, is_way, itself
 from framework.size import Size, axis_index
@@ -572,15 +582,6 @@ def edge_of(t: Tensor) -> Edge | None:
     if t._node is not None:
         return t._node, t._output
     return (accumulator_of(t), 0) if t._requires_grad else None
-
-
-def accumulator_of(t: Tensor) -> AccumulateGrad:
-    """The node where gradients of leaf `t` arrive."""
-    node = None if t._accumulator is None else t._accumulator()
-    if node is None:
-        node = AccumulateGrad(t)
-        t._accumulator = weakref.ref(node)
-    return node
 
 
 def _renew_history(t: Tensor) -> None:

@@ -17,7 +17,7 @@ from compiler.ir import Apply, Graph, Input, Value
 from compiler.plan import Request
 from compiler.program import Executable
 from compiler.types import TensorType
-from framework.capture.explain import Stretch
+from framework.capture.explain import StretchFacts
 from kernels import dtypes, memory
 from kernels.errors import BuildError
 
@@ -100,10 +100,10 @@ class Book:
         self.interpreted += 1
         return False
 
-    def stretches(self) -> list[Stretch]:
+    def stretches(self) -> list[StretchFacts]:
         """Every program as `explain` shows it."""
         return [
-            Stretch(
+            StretchFacts(
                 p.where,
                 sum(isinstance(n, Apply) for n in p.graph.nodes),
                 0 if p.executable is None else len(p.executable.plan.kernels),

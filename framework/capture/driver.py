@@ -42,7 +42,7 @@ MOST_GLANCED = 24
 MOST_CONSTANTS = 1
 
 
-class Segment:
+class Stretch:
     """The work since the last flush."""
 
     def __init__(self, driver: Driver) -> None:
@@ -70,7 +70,7 @@ class Driver:
     def __init__(self, book: Book, function: Any) -> None:
         self.book, self.nodes = book, book.nodes
         self.function = function
-        self.segment = Segment(self)
+        self.stretch = Stretch(self)
         self.outcome: Outcome | None = None
         # How many of our own stretches of Python are being run, and whether a flush waits for their end.
         self.depth, self.owed = 0, False
@@ -83,7 +83,7 @@ class Driver:
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
         """The tensor of an op's result, without history."""
         # Not amid an op: what it has looked at so far would be of a stretch that is over.
-        if len(self.segment.values) > MOST_DEFERRED:
+        if len(self.stretch.values) > MOST_DEFERRED:
             self.flush()
         if isinstance(op, Movement):
             source = inputs[0]._data
@@ -100,13 +100,13 @@ class Driver:
         """The value of an op on tensors, deferred values, arrays and numbers."""
         if op.check is not None:
             self._check(op, inputs, attrs)
-        segment = self.segment
+        stretch = self.stretch
         operands: list[Any] = []
         numbers = False
         for x in inputs:
             kind = type(x)
             if kind is Deferred:
-                operands.append(x.node if x.segment is segment else self._node(x))
+                operands.append(x.node if x.stretch is stretch else self._node(x))
             elif kind is Tensor and x._deferred is not None and self.outcome is None:  # the usual case
                 operands.append(x._deferred.node)
             elif kind is float or kind is int or kind is bool:
@@ -121,10 +121,10 @@ class Driver:
         node = self.nodes.get(key)
         if node is None:
             node = self._make(op, inputs, operands, attrs, key, numbers)
-            segment = self.segment
+            stretch = self.stretch
         made = _new(Deferred)
-        made.node, made.segment, made.array = node, segment, None
-        segment.values.append(_ref(made))
+        made.node, made.stretch, made.array = node, stretch, None
+        stretch.values.append(_ref(made))
         return made
 
     def _make(
@@ -182,8 +182,8 @@ class Driver:
 
     def _run_apart(self, value: Deferred) -> Array:
         """The array of a value of the present stretch, which goes on."""
-        program, used = self._found(value.segment, (value.node,), ())
-        return program.run([value.segment.inputs[number][1] for number in used])[0]
+        program, used = self._found(value.stretch, (value.node,), ())
+        return program.run([value.stretch.inputs[number][1] for number in used])[0]
 
     def computed_apart(self, value: Deferred) -> Array:
         """The array of a value for another thread, which must not end a stretch of ours."""
@@ -204,31 +204,31 @@ class Driver:
             return self.read(x).node
         if isinstance(x, np.ndarray):
             return self._found_in(x).node
-        if x.segment is self.segment:
+        if x.stretch is self.stretch:
             return x.node
         return self._adopt(known(x)).node
 
     def _adopt(self, array: Array) -> Deferred:
         """The present value of an array's memory."""
-        segment = self.segment
-        value = segment.memory.get(id(array))
+        stretch = self.stretch
+        value = stretch.memory.get(id(array))
         if self.outcome is not None:
             self.outcome.valid = False  # an array that is no tensor's may hold anything next time
         if value is None:
-            number = segment.numbers[id(array)] = len(segment.inputs)
+            number = stretch.numbers[id(array)] = len(stretch.inputs)
             node = self.book.input(number, array)
-            segment.inputs.append((node, array))
-            value = segment.memory[id(array)] = Deferred(node, segment, array)
+            stretch.inputs.append((node, array))
+            value = stretch.memory[id(array)] = Deferred(node, stretch, array)
         return value
 
     def _found_in(self, array: Array) -> Deferred:
         """The present value of memory that others may write to without our knowing."""
-        segment = self.segment
-        if id(array) in segment.written:  # our own Python runs, and writes when it is done
-            return segment.memory[id(array)]
-        value = segment.found.get(id(array))
+        stretch = self.stretch
+        if id(array) in stretch.written:  # our own Python runs, and writes when it is done
+            return stretch.memory[id(array)]
+        value = stretch.found.get(id(array))
         if value is None or not _same_bits(value.array, array):
-            value = segment.found[id(array)] = self._adopt(array.copy(order="K"))
+            value = stretch.found[id(array)] = self._adopt(array.copy(order="K"))
         return value
 
     def _present(self, t: Tensor) -> Deferred:
@@ -237,7 +237,7 @@ class Driver:
         assert data is not None, "a tensor of its own memory has it"
         if t._storage.exposed:
             return self._found_in(data)
-        return self.segment.memory.get(id(data)) or self._adopt(data)
+        return self.stretch.memory.get(id(data)) or self._adopt(data)
 
     def tensor(self, value: Deferred) -> Tensor:
         """A tensor of a value that nobody else has."""
@@ -245,7 +245,7 @@ class Driver:
         t._storage = _new(Storage)
         t._deferred = value
         t._traced = value.node.type
-        self.segment.tensors.append(_ref(t))
+        self.stretch.tensors.append(_ref(t))
         if self.outcome is not None:
             self.outcome.made[id(t)] = t
         return t
@@ -283,7 +283,7 @@ class Driver:
     def wrap(self, data: Any) -> Tensor:
         """A new tensor of a value, or over an array."""
         if type(data) is Deferred:
-            if data.segment is self.segment:
+            if data.stretch is self.stretch:
                 return self.tensor(self.own(data))
             data = known(data)
         t = object.__new__(Tensor)
@@ -292,13 +292,13 @@ class Driver:
 
     def value(self, node: Value) -> Deferred:
         """The value of a node of this stretch, in memory of its own."""
-        made = Deferred(node, self.segment)
-        self.segment.values.append(_ref(made))
+        made = Deferred(node, self.stretch)
+        self.stretch.values.append(_ref(made))
         return made
 
     def own(self, value: Deferred) -> Deferred:
         """The same value in memory of its own."""
-        return self.value(value.node if value.segment is self.segment else self._adopt(known(value)).node)
+        return self.value(value.node if value.stretch is self.stretch else self._adopt(known(value)).node)
 
     def share(self, t: Tensor) -> Tensor:
         """Another tensor of the same memory; the caller links it to `t`."""
@@ -307,7 +307,7 @@ class Driver:
             made._data = t._data
         else:
             made._traced = t._traced
-            self.segment.tensors.append(_ref(made))
+            self.stretch.tensors.append(_ref(made))
         return made
 
     def part(self, t: Tensor) -> None:
@@ -318,7 +318,7 @@ class Driver:
         """Overwrite `t`: its memory has a new value from here on, seen by every view."""
         root, chain = _located(t)
         new = data if type(data) is Deferred else self._adopt(np.asarray(data))
-        if new.segment is not self.segment:
+        if new.stretch is not self.stretch:
             new = self._adopt(known(new))
         stages = [self.read(root)]
         for op, attrs in chain:
@@ -340,11 +340,11 @@ class Driver:
         if root._data is None:
             root._deferred = value
             return
-        segment, array = self.segment, root._data
-        if id(array) not in segment.numbers:  # its value was read before a flush
+        stretch, array = self.stretch, root._data
+        if id(array) not in stretch.numbers:  # its value was read before a flush
             self._adopt(array)
-        segment.written[id(array)] = segment.numbers[id(array)]
-        segment.memory[id(array)] = value
+        stretch.written[id(array)] = stretch.numbers[id(array)]
+        stretch.memory[id(array)] = value
         # Others may look at this memory without our knowing; not while our own Python runs, if it is no view.
         if not memory.is_own(array):
             self.flush()
@@ -392,11 +392,11 @@ class Driver:
         """Seed and offset of the next random stream."""
         if self.outcome is not None:
             self.outcome.valid = False
-        draws = self.segment.draws.get(id(generator))
+        draws = self.stretch.draws.get(id(generator))
         if draws is None or draws[2] > generator.offset or known(draws[0]) != generator.seed_value:
             seed = self._adopt(np.array(generator.seed_value, np.int64))
             draws = seed, self._adopt(np.array(generator.offset, np.int64)), generator.offset
-            self.segment.draws[id(generator)] = draws
+            self.stretch.draws[id(generator)] = draws
         seed, offset, first = draws
         ahead = generator.offset - first
         generator.offset += 1
@@ -419,9 +419,9 @@ class Driver:
 
     def optimizer_step(self, optimizer: Any, body: Callable[[], Any]) -> None:
         """Run an optimizer's update. A loop over steps is cut between them, so that its stretches repeat."""
-        if optimizer in self.segment.stepped:
+        if optimizer in self.stretch.stepped:
             self.flush()
-        self.segment.stepped.add(optimizer)
+        self.stretch.stepped.add(optimizer)
         optimizer_step(self, optimizer, body)
 
     def backward(
@@ -432,7 +432,7 @@ class Driver:
 
     def concrete(self, t: Tensor) -> Array:
         """The array of `t`, computed now."""
-        if self.segment.values or self.segment.written:
+        if self.stretch.values or self.stretch.written:
             self.flush()
         assert t._data is not None, "a flush computes every tensor"
         return t._data
@@ -447,16 +447,16 @@ class Driver:
     def flush(self) -> None:
         """Compute what was deferred and is still referred to, and carry out the writes."""
         with self.lock:
-            segment = self.segment
-            self.segment = Segment(self)
-            segment.open = False
+            stretch = self.stretch
+            self.stretch = Stretch(self)
+            stretch.open = False
             # The present value of written memory is that memory.
-            for array in [a for _, a in segment.inputs if id(a) in segment.written]:
-                segment.memory[id(array)].array = array
-            live = [v for r in segment.values if (v := r()) is not None and v.array is None]
-            writes = [(number, segment.memory[at].node) for at, number in segment.written.items()]
-            program = self._compute_or_keep(segment, live, writes) if live or writes else None
-            for reference in segment.tensors:
+            for array in [a for _, a in stretch.inputs if id(a) in stretch.written]:
+                stretch.memory[id(array)].array = array
+            live = [v for r in stretch.values if (v := r()) is not None and v.array is None]
+            writes = [(number, stretch.memory[at].node) for at, number in stretch.written.items()]
+            program = self._compute_or_keep(stretch, live, writes) if live or writes else None
+            for reference in stretch.tensors:
                 t = reference()
                 if t is not None and t._data is None:
                     _fill(t)
@@ -474,42 +474,42 @@ class Driver:
             ambient.tracer = self
 
     def _compute_or_keep(
-        self, segment: Segment, live: list[Deferred], writes: list[tuple[int, Value]]
+        self, stretch: Stretch, live: list[Deferred], writes: list[tuple[int, Value]]
     ) -> StretchProgram:
         """`_compute`; a stretch that was interrupted and only makes values is still to be computed."""
         try:
-            return self._compute(segment, live, writes)
+            return self._compute(stretch, live, writes)
         except BaseException:
             if not writes:
-                self.segment, segment.open = segment, True
+                self.stretch, stretch.open = stretch, True
             raise
 
     def _compute(
-        self, segment: Segment, live: list[Deferred], writes: list[tuple[int, Value]]
+        self, stretch: Stretch, live: list[Deferred], writes: list[tuple[int, Value]]
     ) -> StretchProgram:
-        program, used = self._found(segment, tuple([v.node for v in live]), tuple(writes))
-        arrays = [segment.inputs[number][1] for number in used]
+        program, used = self._found(stretch, tuple([v.node for v in live]), tuple(writes))
+        arrays = [stretch.inputs[number][1] for number in used]
         if writes:
-            arrays = _apart(arrays, [segment.inputs[number][1] for number, _ in writes])
+            arrays = _apart(arrays, [stretch.inputs[number][1] for number, _ in writes])
         outputs = program.run(arrays)
         for value, array in zip(live, outputs, strict=True):
             value.array = array
         return program
 
     def _found(
-        self, segment: Segment, nodes: tuple[Value, ...], writes: tuple[tuple[int, Value], ...]
+        self, stretch: Stretch, nodes: tuple[Value, ...], writes: tuple[tuple[int, Value], ...]
     ) -> tuple[StretchProgram, list[int]]:
         found = self.book.programs.get((nodes, writes))
-        return self._program(segment, nodes, writes) if found is None else found
+        return self._program(stretch, nodes, writes) if found is None else found
 
     def _program(
-        self, segment: Segment, nodes: tuple[Value, ...], writes: tuple[tuple[int, Value], ...]
+        self, stretch: Stretch, nodes: tuple[Value, ...], writes: tuple[tuple[int, Value], ...]
     ) -> tuple[StretchProgram, list[int]]:
         book = self.book
         reached = {v for v in Graph((), (*nodes, *(v for _, v in writes))).nodes if isinstance(v, Input)}
         targets = {number for number, _ in writes}
-        used = [i for i, (node, _) in enumerate(segment.inputs) if node in reached or i in targets]
-        inputs = tuple(segment.inputs[i][0] for i in used)
+        used = [i for i, (node, _) in enumerate(stretch.inputs) if node in reached or i in targets]
+        inputs = tuple(stretch.inputs[i][0] for i in used)
         graph = Graph(inputs, (*nodes, *(v for _, v in writes)))
         placed = tuple((used.index(number), value) for number, value in writes)
         strides = {i: book.strides[node] for i, node in enumerate(inputs)}

@@ -52,7 +52,7 @@ def facts(kernel: Kernel, level: int, seconds: float, cached: bool) -> KernelFac
 
 
 @dataclass(frozen=True)
-class Stretch:
+class StretchFacts:
     """The work between two reads of values in driven calls: where it ended, its ops, kernels and runs.
 
     `failure` says why it has no kernels and is computed op by op.
@@ -80,7 +80,7 @@ class Explanation:
     name: str
     history: Sequence[Any]
     driven: Sequence[str]
-    stretches: Sequence[Stretch] = ()
+    stretches: Sequence[StretchFacts] = ()
     interpreted: int = 0
     refused: int = 0
 

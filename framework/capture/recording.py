@@ -256,7 +256,7 @@ class Recording:
         self.backward = self._differentiated(roots, tracer) if roots else None
         self.held = guards()
         self.scalars, self.draws, self.guards = tracer.scalars, tracer.draws, tracer.guards
-        self.gradients_read, self.undo = tracer.gradients_read, tracer.undo
+        self.gradients_read, self.undo, self.checked = tracer.gradients_read, tracer.undo, tracer.checked
         self._order()
         handed_out = {id(r.source) for r in self.handed_out} | self.given_out
         self.conditions = [
@@ -310,7 +310,7 @@ class Recording:
 
     def _order(self) -> None:
         """Every node that a program may need, operands first; and for those that check, what they check."""
-        outputs: list[Value] = [r.source.value for r in self.handed_out]
+        outputs: list[Value] = [*self.checked, *(r.source.value for r in self.handed_out)]
         outputs += [v for s in self.sources for v in (s.value, s.input) if v is not None]
         if self.backward is not None:
             outputs += self.backward.kept
@@ -422,6 +422,7 @@ class Instance:
         self.tracer = tracer = SettledTracer([self._source(s) for s in recording.sources])
         tracer.scalars, tracer.draws = recording.scalars, recording.draws
         tracer.guards, tracer.undo = recording.guards, recording.undo
+        tracer.checked = [self.new[v] for v in recording.checked]
         tracer.gradients_read = self._by_leaf(recording.gradients_read.values())
         tracer.gradients = self._by_leaf((leaf, self._tensor(g)) for leaf, g in recording.gradients)
         self.result = map_leaves(once(self._leaf), recording.result)

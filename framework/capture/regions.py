@@ -1,6 +1,6 @@
-"""Stretches of our own Python that a driven call need not run again: an optimizer's step, a backward pass.
+"""Parts of our own Python that a driven call need not run again: an optimizer's step, a backward pass.
 
-What such a stretch records depends on the nodes it starts from; where those are the ones of an earlier call,
+What such a part records depends on the nodes it starts from; where those are the ones of an earlier call,
 so is the outcome. Knows drivers and the gradient graph.
 """
 
@@ -141,13 +141,13 @@ def _again(
         body()
         return False
     driver.outcome = outcome = Outcome(leaves())
-    segment = driver.segment
+    stretch = driver.stretch
     try:
         body()
     finally:
         driver.outcome = None
     outcome.finish()
-    if outcome.valid and driver.segment is segment:
+    if outcome.valid and driver.stretch is stretch:
         known.append(outcome)
     return False
 
@@ -173,7 +173,7 @@ def backward(
     """A backward pass that adds to `.grad`."""
     nodes: dict[Node, int] = {}
     key = _signature([edge_of(root) for root in roots], nodes)
-    seeds = [g.node for g in gradients if type(g) is Deferred and g.segment is driver.segment]
+    seeds = [g.node for g in gradients if type(g) is Deferred and g.stretch is driver.stretch]
     if key is None or len(seeds) < len(gradients):
         body()
         return
@@ -231,7 +231,7 @@ def _entry(entry: Any) -> Any:
     kind = type(entry)
     if kind is Saved:
         data, storage = entry.data, entry.storage
-        if type(data) is not Deferred or not data.segment.open:
+        if type(data) is not Deferred or not data.stretch.open:
             return None
         if storage is None or storage.version != entry.version:  # written since, or kept as it was before
             return None

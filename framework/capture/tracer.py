@@ -81,6 +81,8 @@ class Tracer:
     undo: list[Callable[[], Any]] = field(default_factory=list)
     versions: dict[int, int] = field(default_factory=dict)
     kept: list[Any] = field(default_factory=list)
+    # Results of ops that reject bad input, whether or not anybody uses them.
+    checked: list[Value] = field(default_factory=list)
     # Values that recorded Python has, and may only hand on.
     items: list[Item] = field(default_factory=list)
     # Views that existed and are taken for part of their base.
@@ -90,7 +92,10 @@ class Tracer:
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
         """The tensor of an op's result, without history."""
-        return self.wrap(op.trace(*[self.read(x) if isinstance(x, Tensor) else x for x in inputs], **attrs))
+        value = op.trace(*[self.read(x) if isinstance(x, Tensor) else x for x in inputs], **attrs)
+        if op.check is not None:
+            self.checked.append(value)
+        return self.wrap(value)
 
     def share(self, t: Tensor) -> Tensor:
         """Another tensor of the value of `t`; the caller links it to `t`."""

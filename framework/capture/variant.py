@@ -196,7 +196,7 @@ class Variant:
         for d in tracer.draws.values():
             inputs += [d.seed, d.offset]
         written = [(i, s) for i, s in enumerate(self.sources) if s.writes]
-        self._build(inputs, written, settled)
+        self._build(inputs, written, tracer.checked, settled)
         # Where each input's memory comes from: an argument, the gradient of a leaf, or a tensor met inside.
         leaf_of = {id(g): leaf for leaf, g in tracer.gradients_read.values() if g is not None}
         self.arguments = [
@@ -299,10 +299,18 @@ class Variant:
             )
         return planned
 
-    def _build(self, inputs: list[Input], written: list[tuple[int, Source]], settled: Settled | None) -> None:
+    def _build(
+        self,
+        inputs: list[Input],
+        written: list[tuple[int, Source]],
+        checked: Sequence[Value],
+        settled: Settled | None,
+    ) -> None:
         writes = tuple((i, s.value) for i, s in written if s.value is not s.input)
         graph = Graph(tuple(inputs), (*self.values, *(v for _, v in writes)))
-        failures = checks_of(graph) if settled is None else settled.checks(graph)
+        # An op raises on bad input even when nobody uses its result.
+        every = Graph(graph.inputs, (*graph.outputs, *checked))
+        failures = checks_of(every) if settled is None else settled.checks(every)
         flags = tuple(map(_flag, failures))
         strides = {i: geometry(source.owner)[1] for i, source in enumerate(self.sources)}
         outputs = (*graph.outputs, *flags)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from compiler.errors import TraceError
 from framework.creation import tensor
 from framework.nn.utils import clear_gradients
 from framework.promotion import convert
@@ -19,6 +20,7 @@ from framework.state import (
     concrete,
     enable_grad,
     guarded,
+    is_recording,
     no_grad,
     python_effect,
     runtime_scalar,
@@ -182,6 +184,10 @@ class Optimizer:
             if id(p) in present or not state or id(state["step"]) not in by_step:
                 continue
             shared = state["step"]
+            if is_recording() and ambient.tracer.versions.get(id(shared._storage)):
+                raise TraceError(
+                    "a parameter misses a second step of its optimizer inside @compile: split the function"
+                )
             with concrete(lambda state=state, shared=shared: state.update(step=shared)):
                 state["step"] = shared.clone()
 

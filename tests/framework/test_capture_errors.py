@@ -438,3 +438,21 @@ def test_a_refusal_that_the_function_catches_is_none_of_its_errors() -> None:
         for x in (fw.ones(2), fw.ones(2) * 3, -fw.ones(2)):
             assert compiled(x).tolist() == function(x).tolist()
         assert compiled.explain().mode == "driven"
+
+
+def test_an_op_whose_result_nobody_uses_raises_all_the_same() -> None:
+    def function(x: fw.Tensor, index: fw.Tensor) -> fw.Tensor:
+        F.embedding(index, x)
+        try:
+            index // (index - 1)
+        except RuntimeError:
+            return x - 1
+        return x + 1
+
+    compiled = CompiledFunction(function)
+    for n in (3, 3, 4, 5):
+        x = fw.ones(n, 2)
+        for index in (fw.tensor([0, 2]), fw.tensor([0, 1])):
+            assert compiled(x, index).tolist() == function(x, index).tolist()
+        with pytest.raises(IndexError):
+            compiled(x, fw.tensor([0, n]))
