@@ -20,17 +20,7 @@ from compiler.types import TensorType
 from framework.attached import Attached
 from framework.deferred import Deferred, known
 from framework.device import CPU, device
-from framework.graph import (
-    AccumulateGrad,
-    Edge,
-    Node,
-    OpNode,
-    TypeOnly,
-    accumulator_of,
-    saved_entry,
-    saved_levels,
-    shape_of,
-)
+from framework.graph import Edge, Node, OpNode, TypeOnly, accumulator_of, saved_entry, saved_levels, shape_of
 from framework.handle import RemovableHandle
 from framework.layout import Geometry, Step, answered, is_row_major, is_way, itself
 from framework.size import Size, axis_index
@@ -59,7 +49,7 @@ class Tensor(Attached):
     _node: Node | None = None
     _output: int = 0
     _grad: Tensor | None = None
-    _accumulator: weakref.ref[AccumulateGrad] | None = None
+    _accumulator: weakref.ref[Any] | None = None
     _hooks: dict[int, Callable[..., Any]] | None = None
     _post_accumulate_hooks: dict[int, Callable[..., Any]] | None = None
     _retains_grad: bool = False
