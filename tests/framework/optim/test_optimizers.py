@@ -61,6 +61,8 @@ def step(optimizer: Any, p: Any, gradient: float) -> float:
 class Tracer:
     """Stands for an active capture; notes how to undo the state that is made while it is."""
 
+    drives = False
+
     def __init__(self) -> None:
         self.undos: list[Any] = []
 
