@@ -31,6 +31,8 @@ from framework.tensor import Tensor
 from kernels import dtypes, memory
 
 Array = np.ndarray[Any, Any]
+# Number and node of the input whose memory is written (the node says how it lies), and its new value.
+Write = tuple[int, Input, Value]
 _new, _ref = object.__new__, weakref.ref
 
 # Ops deferred at most: a function that loops over a whole data set between two reads is cut here.
@@ -454,7 +456,10 @@ class Driver:
             for array in [a for _, a in stretch.inputs if id(a) in stretch.written]:
                 stretch.memory[id(array)].array = array
             live = [v for r in stretch.values if (v := r()) is not None and v.array is None]
-            writes = [(number, stretch.memory[at].node) for at, number in stretch.written.items()]
+            writes = [
+                (number, stretch.inputs[number][0], stretch.memory[at].node)
+                for at, number in stretch.written.items()
+            ]
             program = self._compute_or_keep(stretch, live, writes) if live or writes else None
             for reference in stretch.tensors:
                 t = reference()
@@ -473,9 +478,7 @@ class Driver:
         finally:
             ambient.tracer = self
 
-    def _compute_or_keep(
-        self, stretch: Stretch, live: list[Deferred], writes: list[tuple[int, Value]]
-    ) -> StretchProgram:
+    def _compute_or_keep(self, stretch: Stretch, live: list[Deferred], writes: list[Write]) -> StretchProgram:
         """`_compute`; a stretch that was interrupted and only makes values is still to be computed."""
         try:
             return self._compute(stretch, live, writes)
@@ -484,34 +487,33 @@ class Driver:
                 self.stretch, stretch.open = stretch, True
             raise
 
-    def _compute(
-        self, stretch: Stretch, live: list[Deferred], writes: list[tuple[int, Value]]
-    ) -> StretchProgram:
+    def _compute(self, stretch: Stretch, live: list[Deferred], writes: list[Write]) -> StretchProgram:
         program, used = self._found(stretch, tuple([v.node for v in live]), tuple(writes))
         arrays = [stretch.inputs[number][1] for number in used]
         if writes:
-            arrays = _apart(arrays, [stretch.inputs[number][1] for number, _ in writes])
+            arrays = _apart(arrays, [stretch.inputs[number][1] for number, _, _ in writes])
         outputs = program.run(arrays)
         for value, array in zip(live, outputs, strict=True):
             value.array = array
         return program
 
     def _found(
-        self, stretch: Stretch, nodes: tuple[Value, ...], writes: tuple[tuple[int, Value], ...]
+        self, stretch: Stretch, nodes: tuple[Value, ...], writes: tuple[Write, ...]
     ) -> tuple[StretchProgram, list[int]]:
         found = self.book.programs.get((nodes, writes))
         return self._program(stretch, nodes, writes) if found is None else found
 
     def _program(
-        self, stretch: Stretch, nodes: tuple[Value, ...], writes: tuple[tuple[int, Value], ...]
+        self, stretch: Stretch, nodes: tuple[Value, ...], writes: tuple[Write, ...]
     ) -> tuple[StretchProgram, list[int]]:
         book = self.book
-        reached = {v for v in Graph((), (*nodes, *(v for _, v in writes))).nodes if isinstance(v, Input)}
-        targets = {number for number, _ in writes}
+        outputs = (*nodes, *(value for _, _, value in writes))
+        reached = {v for v in Graph((), outputs).nodes if isinstance(v, Input)}
+        targets = {number for number, _, _ in writes}
         used = [i for i, (node, _) in enumerate(stretch.inputs) if node in reached or i in targets]
         inputs = tuple(stretch.inputs[i][0] for i in used)
-        graph = Graph(inputs, (*nodes, *(v for _, v in writes)))
-        placed = tuple((used.index(number), value) for number, value in writes)
+        graph = Graph(inputs, outputs)
+        placed = tuple((used.index(number), value) for number, _, value in writes)
         strides = {i: book.strides[node] for i, node in enumerate(inputs)}
         where = "the end" if self.finished else user_line()
         lower = book.deserves_a_program((nodes, writes))

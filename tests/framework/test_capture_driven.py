@@ -14,6 +14,7 @@ import framework as fw
 from framework import nn
 from framework.capture import book, driver
 from framework.capture.compile import CompiledFunction, CompileError
+from framework.tensor import wrap
 from tests.framework.capture_check import Twins, World, grad_of, nothing
 
 pytestmark = pytest.mark.replays
@@ -145,17 +146,33 @@ def test_numbers_that_change() -> None:
 
 
 def test_zeros_and_ones_of_every_kind_are_told_apart() -> None:
-    def make(number: Any) -> Callable[[], World]:
-        def function(x: fw.Tensor, log: list[Any]) -> tuple[Any, ...]:
-            log.append(number)
-            return 1 / (x * number), fw.full((2,), number), x + number
+    numbers = (0.0, -0.0, 0, False, 1, 1.0, True, float("nan"), 2**53 + 1, 0.0, True, -0.0)
 
-        return stateless(function)
+    def make() -> World:
+        left = list(numbers)
 
-    for number in (0.0, -0.0, 1, 1.0, True, float("nan"), 2**53 + 1):
-        twins = Twins(make(number))
-        for _ in range(2):
-            twins.call(fw.ones(3), [])
+        def function(x: fw.Tensor) -> tuple[Any, ...]:
+            number = left.pop(0)
+            return 1 / (x * number), fw.full((2,), number), x + number, 1 / (x.clamp(max=number) + 0 * x)
+
+        return function, lambda: left
+
+    twins = Twins(make)
+    for _ in numbers:
+        twins.call(fw.ones(3))
+
+
+def test_memory_of_another_layout_is_written() -> None:
+    def function(x: fw.Tensor, y: fw.Tensor) -> None:
+        print(end="")
+        y.copy_(x)
+
+    compiled = CompiledFunction(function)
+    x = fw.arange(12).reshape(3, 4) * 1.0
+    for order in ("C", "F", "C"):
+        y = wrap(np.zeros((3, 4), np.float32, order))  # type: ignore[call-overload]
+        compiled(x, y)
+        assert y.tolist() == x.tolist()
 
 
 class Counter:
