@@ -583,15 +583,9 @@ def _atom_bounds(kind: str, a: Any, b: Any) -> tuple[int | None, int | None]:
     (low, high), (other_low, other_high) = _bounds(a), _bounds(b)
     if kind == "//":
         # A divisor is never 0: that was asked before.
-        return (
-            0 if low is not None and low >= 0 and other_low is not None and other_low >= 0 else None
-        ), None
+        return (0 if _positive(low) and _positive(other_low) else None), None
     if kind == "%":
-        return (
-            (0, None if type(b) is Dim else b - 1)
-            if other_low is not None and other_low >= 0
-            else (None, None)
-        )
+        return (0, None if type(b) is Dim else b - 1) if _positive(other_low) else (None, None)
     if kind == "max":
         lows = [n for n in (low, other_low) if n is not None]
         return max(lows, default=None), None if high is None or other_high is None else max(high, other_high)

@@ -12,12 +12,12 @@ class CompilerError(Exception):
     """Any failure between a recorded graph and a program."""
 
 
-class _Raised(threading.local):
+class _Latest(threading.local):
     error: TraceError | None = None
 
 
 # The last TraceError of this thread: recorded code may have caught it, and gone another way than it should.
-raised = _Raised()
+latest = _Latest()
 
 
 class TraceError(CompilerError, TypeError):
@@ -25,7 +25,7 @@ class TraceError(CompilerError, TypeError):
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)
-        raised.error = self
+        latest.error = self
 
 
 class VerifyError(CompilerError, ValueError):

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from framework.state import ambient
+from framework.state import is_recording
+from framework.storage import Storage
 from framework.tensor import Tensor, concrete
 
 Array = np.ndarray[Any, Any]
@@ -17,8 +18,14 @@ Array = np.ndarray[Any, Any]
 
 def known_values(t: Tensor) -> Array | None:
     """The array of `t`; None in a recording, where it does not exist yet."""
-    tracer = ambient.tracer
-    return None if tracer is not None and not tracer.drives else concrete(t)
+    return None if is_recording() else concrete(t)
+
+
+def over(array: Array) -> Tensor:
+    """A new tensor of an array's memory, whether or not a call is recorded."""
+    t = object.__new__(Tensor)
+    t._data, t._storage = array, Storage()
+    return t
 
 
 def keep_in_step(t: Tensor) -> Tensor:

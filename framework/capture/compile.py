@@ -21,7 +21,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from compiler.errors import CompilerError, LoweringError, TraceError, raised
+from compiler.errors import CompilerError, LoweringError, TraceError, latest
 from compiler.program import KernelView
 from compiler.where import user_line_of
 from framework.capture.book import Book
@@ -304,10 +304,10 @@ class CompiledFunction(Generic[P, R]):
                 args, kwargs, leaves = draft.arguments(args, kwargs)
             if numbers is not None and lifted:
                 args, kwargs = Substitution(lifted).replaced((args, kwargs), numbers)
-            raised.error = None
+            latest.error = None
             result = observer.run(function, args, kwargs)
-            if raised.error is not None:  # and caught by the function, which would not have met it
-                raise raised.error
+            if latest.error is not None:  # and caught by the function, which would not have met it
+                raise latest.error
             if numbers is not None and lifted:
                 require_blind(numbers, observer, result, leaves)
             if tracer.items:

@@ -22,6 +22,7 @@ from compiler.ops.movement import expand
 from compiler.ops.op import Movement, Op
 from compiler.ops.reduction import any as any_
 from compiler.where import user_line
+from framework.access import over
 from framework.capture.book import Book, StretchProgram
 from framework.capture.regions import Outcome, backward, exact_key, optimizer_step
 from framework.deferred import Deferred, known
@@ -39,8 +40,8 @@ _new, _ref = object.__new__, weakref.ref
 MOST_DEFERRED = 5_000
 # Nodes computed apart for a check, at most; where there are more, the stretch ends.
 MOST_GLANCED = 24
-# Values of a number at one place that become constants; from the next on it is an input. With two, three
-# numbers that change together in one function made 27 programs.
+# Values of a number at one place that become constants; from the next on it is an input. With two, a loop
+# with a loss scale and a clip norm (tests/framework/test_capture_styles.py) made 31 programs, with one 18.
 MOST_CONSTANTS = 1
 
 
@@ -93,9 +94,7 @@ class Driver:
                 moved = op.compute(source, **attrs)
                 # A reshape that copies is deferred: its source may have a value that is not in memory yet.
                 if moved is source or root_of(moved) is root_of(source):
-                    t = object.__new__(Tensor)
-                    t._data, t._storage = moved, Storage()
-                    return t
+                    return over(moved)
         return self.tensor(self.defer(op, inputs, attrs))
 
     def defer(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Deferred:
@@ -288,9 +287,7 @@ class Driver:
             if data.stretch is self.stretch:
                 return self.tensor(self.own(data))
             data = known(data)
-        t = object.__new__(Tensor)
-        t._data, t._storage = data, Storage()
-        return t
+        return over(data)
 
     def value(self, node: Value) -> Deferred:
         """The value of a node of this stretch, in memory of its own."""
@@ -381,8 +378,7 @@ class Driver:
 
     def scalar(self, read: Callable[[], float]) -> Tensor:
         """A 0-d float64 tensor of a number that changes from call to call."""
-        t = object.__new__(Tensor)
-        t._data, t._storage = np.array(read(), np.float64), Storage()
+        t = over(np.array(read(), np.float64))
         outcome, self.outcome = self.outcome, None
         node = self.read(t).node
         if outcome is not None:

@@ -187,10 +187,10 @@ def _reveals(code: types.CodeType) -> str:
     revealing = _REVEALING.intersection((*code.co_names, *code.co_freevars))
     if revealing:
         return f"{min(revealing)} is used"
+    if _matches_errors(code):
+        return "an error is handled"
     last: dis.Instruction | None = None
     for instruction in dis.get_instructions(code):
-        if instruction.opname in ("CHECK_EXC_MATCH", "CHECK_EG_MATCH"):
-            return "an error is handled"
         if last is not None:
             if instruction.opname == "IS_OP" and not _loads_singleton(last):
                 return "objects are compared by identity"
@@ -213,4 +213,8 @@ def handles_errors(codes: Iterable[types.CodeType]) -> bool:
 def _handles_errors(code: types.CodeType) -> bool:
     if {"suppress", "__exit__"}.intersection((code.co_name, *code.co_names, *code.co_freevars)):
         return True
+    return _matches_errors(code)
+
+
+def _matches_errors(code: types.CodeType) -> bool:
     return any(i.opname in ("CHECK_EXC_MATCH", "CHECK_EG_MATCH") for i in dis.get_instructions(code))

@@ -451,7 +451,7 @@ class Observer:
             self.stop(f"{Path(code.co_filename).name}:{code.co_firstlineno}: {kind.__name__} has a finaliser")
         if isinstance(value, Optimizer) and not _OPTIONS.isdisjoint(names):
             self.optimizers[id(value)] = (value, options_of(value))
-        if not isinstance(value, type) and not _is_own(kind):
+        if not isinstance(value, type) and not is_own_class(kind):
             held = _namespace(value)
             # Modules that were called are guarded whole, by one counter.
             known = also is not None and id(value) in self.touched
@@ -470,7 +470,7 @@ class Observer:
         meta: Any = type(value)
         bases = (*kind.__mro__, *meta.__mro__) if isinstance(value, type) else kind.__mro__
         for base in bases:
-            if base.__module__ == "builtins" or _is_own(base):
+            if base.__module__ == "builtins" or is_own_class(base):
                 continue
             for name in names:
                 if name not in base.__dict__:
@@ -543,7 +543,8 @@ def _is_readable(module: types.ModuleType) -> bool:
     return file.endswith(".py") and not file.startswith(_STANDARD) and "site-packages" not in file
 
 
-def _is_own(kind: type) -> bool:
+def is_own_class(kind: type) -> bool:
+    """Whether a class is this project's."""
     return _is_own_name(kind.__module__)
 
 

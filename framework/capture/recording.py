@@ -236,7 +236,7 @@ class Recording:
         )
         self.legend = draft.legend()
         self.position = {id(x): i for i, x in enumerate(leaves) if isinstance(x, Tensor)}
-        self.stand_ins = [x for x in leaves if isinstance(x, Tensor)]
+        self.stand_ins = [x for x in leaves if isinstance(x, Tensor)]  # `position` knows them by identity
         self.numbers = numbers
         _require_settled(result)
         roots: list[Tensor] = []

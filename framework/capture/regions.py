@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.ir import Value
+from framework.capture.observe import is_own_class
 from framework.deferred import Deferred
 from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly
 from framework.optim.optimizer import Optimizer
@@ -38,6 +39,8 @@ class Outcome:
         self.effects: list[tuple[str, Tensor, Value]] = []
         gradients = [t._grad for t in leaves if t._grad is not None]
         self.leaf_of = {id(t._grad): t for t in leaves if t._grad is not None}
+        # What is read or written, and must not share memory: (TENSOR or GRADIENT, tensor or leaf).
+        self.met: list[tuple[int, Tensor]] = []
         self.seen: set[int] = set()
         self.made: dict[int, Tensor] = {}
         # Two leaves with one gradient are told apart by it.
@@ -45,6 +48,10 @@ class Outcome:
 
     def finish(self) -> None:
         """Let go of what only recording needs."""
+        met = {(kind, id(thing)): thing for kind, thing, _ in self.reads if kind != SCALAR}
+        kinds = {"write": TENSOR, "accumulate": GRADIENT}
+        met.update({(kinds[e], id(t)): t for e, t, _ in self.effects if e in kinds})
+        self.met = [(kind, t) for (kind, _), t in met.items()]
         self.valid = self.valid and self._is_apart()
         self.leaf_of, self.made = {}, {}
         self.seen = set()
@@ -80,10 +87,7 @@ class Outcome:
 
     def _is_apart(self) -> bool:
         """Whether no two tensors that are read or written share memory: nodes do not tell."""
-        met = {(kind, id(thing)): thing for kind, thing, _ in self.reads if kind != SCALAR}
-        kinds = {"write": TENSOR, "accumulate": GRADIENT}
-        met.update({(kinds[e], id(t)): t for e, t, _ in self.effects if e in kinds})
-        memory = [_memory(t if kind == TENSOR else t._grad) for (kind, _), t in met.items()]
+        memory = [_memory(t if kind == TENSOR else t._grad) for kind, t in self.met]
         return len(set(memory)) == len(memory)
 
     def happens_again(self, driver: Driver) -> bool:
@@ -154,7 +158,7 @@ def _again(
 
 def optimizer_step(driver: Driver, optimizer: Optimizer, body: Callable[[], Any]) -> None:
     """An optimizer's update; a user's own is Python of which nothing is known."""
-    if not type(optimizer).__module__.startswith("framework."):
+    if not is_own_class(type(optimizer)):
         body()
         return
     key: list[Any] = [optimizer]

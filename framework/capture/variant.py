@@ -25,6 +25,7 @@ from compiler.ops.movement import reshape
 from compiler.ops.reduction import any as any_
 from compiler.plan import Request
 from compiler.program import Arena, Executable
+from framework.access import over
 from framework.capture.backward import Backward, record_backward, runs_user_code
 from framework.capture.guards import Guard
 from framework.capture.history import CompiledBackward, FreedNode
@@ -37,7 +38,7 @@ from framework.capture.tree import map_leaves, once
 from framework.graph import Node, OpNode, Saved
 from framework.nn.module import Module
 from framework.state import structure
-from framework.storage import Clock, Storage
+from framework.storage import Clock
 from framework.tensor import Tensor, geometry
 from kernels.dtypes import DType
 from kernels.memory import is_own
@@ -86,7 +87,7 @@ class GradientSlot:
         if self.number >= 0:
             g = made[self.number]
             if g is None:
-                g = made[self.number] = fill(object.__new__(Tensor), outputs[self.number])
+                g = made[self.number] = over(outputs[self.number])
             self.last = weakref.ref(g) if self.reusable else None
         if leaf._grad is not g:
             leaf._grad = g
@@ -95,19 +96,12 @@ class GradientSlot:
 
 def _references_alone() -> tuple[int, int]:
     """What `GradientSlot.references` counts for a gradient that only its leaf and the slot hold."""
-    leaf = fill(object.__new__(Tensor), np.zeros(1))
+    leaf = over(np.zeros(1))
     slot = GradientSlot(-1, leaf, 0, None, True)
     slot.set((), [np.zeros(1)], [None])
     g = slot.last() if slot.last is not None else None
     assert g is not None, "the leaf holds it"
     return slot.references(g)
-
-
-def fill(tensor: Tensor, array: Array) -> Tensor:
-    """Put memory under a bare tensor."""
-    tensor._data = array
-    tensor._storage = Storage()
-    return tensor
 
 
 class Settled(Protocol):
@@ -501,7 +495,7 @@ class Variant:
         """The tensor of output `number`."""
         base = made[number]
         if base is None:
-            base = made[number] = fill(object.__new__(Tensor), outputs[number])
+            base = made[number] = over(outputs[number])
         return base
 
     def _result(

@@ -13,25 +13,11 @@ import framework as fw
 import framework.nn.functional as F
 from framework import nn, optim
 from framework.capture.compile import CompiledFunction
-from tests.framework.capture_check import Twins, World, check, grad_of, nothing, same
+from tests.framework.capture_check import Cube, Twins, World, check, grad_of, nothing, same
 
 
 def leaf(*numbers: float) -> fw.Tensor:
     return fw.tensor(list(numbers)).requires_grad_()
-
-
-class Cube(fw.autograd.Function):
-    """x³, with a gradient that is twice too large, so that it cannot be another's."""
-
-    @staticmethod
-    def forward(ctx: Any, x: fw.Tensor) -> fw.Tensor:
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx: Any, g: fw.Tensor) -> fw.Tensor:
-        (x,) = ctx.saved_tensors
-        return g * 6 * x * x
 
 
 class Scaled(fw.autograd.Function):

@@ -13,7 +13,7 @@ from framework import nn, optim
 from framework.capture.compile import CompiledFunction
 from framework.state import ambient
 from tests.framework import capture_check
-from tests.framework.capture_check import grad_of, same
+from tests.framework.capture_check import Cube, grad_of, same
 
 pytestmark = pytest.mark.replays
 
@@ -543,17 +543,6 @@ def test_a_third_derivative_is_refused_and_not_wrong() -> None:
 
 
 def test_second_derivatives_of_a_custom_function() -> None:
-    class Cube(fw.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: fw.Tensor) -> fw.Tensor:
-            ctx.save_for_backward(x)
-            return x**3
-
-        @staticmethod
-        def backward(ctx: Any, g: fw.Tensor) -> fw.Tensor:
-            (x,) = ctx.saved_tensors
-            return g * 6 * x * x
-
     agree(second, lambda x: Cube.apply(x), X)
 
 
