@@ -352,8 +352,6 @@ class Variant:
 
     def _with_gradients(self, leaves: Sequence[Any]) -> Sequence[Any]:
         """The leaves of a call, and the gradients of arguments after them."""
-        if not self.argument_gradients:
-            return leaves
         return [*leaves, *[leaves[p]._grad for p in self.argument_gradients]]
 
     def first_change(self) -> str | None:
@@ -438,7 +436,8 @@ class Variant:
             self.calls += 1
             if self.lifted is not None and not self.lifted.load(leaves):
                 return BAD_INPUT
-            leaves = self._with_gradients(leaves)
+            if self.argument_gradients:
+                leaves = self._with_gradients(leaves)
             if self.scalars:
                 self.scalar_format.pack_into(self.scalar_memory.data, 0, *[read() for read in self.scalars])
             for k, (generator, _) in enumerate(self.draws):
@@ -458,7 +457,8 @@ class Variant:
             except KeyboardInterrupt:
                 self._carry_out(leaves, outputs, made)  # memory has changed already
                 raise
-            self.executable.let_through()
+            if self.executable.interrupted:
+                self.executable.let_through()
             return self._results(leaves, outputs, made)
 
     def _carry_out(self, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> None:
