@@ -22,6 +22,7 @@ class Interpreted:
     """Stands for `compiler.program.Executable`: the passes run, the nodes are computed one by one."""
 
     plan_seconds = build_seconds = 0.0
+    interrupted = False
 
     def __init__(self, request: Request, arena: Any = None) -> None:
         self.request = optimise(request)
