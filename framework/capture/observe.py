@@ -11,6 +11,7 @@ import array
 import contextvars
 import dis
 import gc
+import inspect
 import operator
 import sys
 import sysconfig
@@ -27,6 +28,7 @@ import ml_dtypes
 import numpy as np
 
 from compiler.where import user_line
+from framework.capture.age import Age
 from framework.capture.copies import CONTAINERS, Copies
 from framework.nn.module import Module
 from framework.optim.optimizer import Optimizer
@@ -163,20 +165,6 @@ class FilledError(EffectError):
     """An object got an attribute, as from a cached property: the next call may find it there."""
 
 
-def _containers_now() -> tuple[set[int], set[int]]:
-    """Identities of every container that exists, and of the frames of every generator."""
-    kinds = (*CONTAINERS, types.GeneratorType)
-    interval = sys.getswitchinterval()
-    # No other thread may run meanwhile: a tuple it is just building must not be seen to have a second owner
-    # (CPython raises SystemError when it then resizes it).
-    sys.setswitchinterval(0.25)  # ten times what this takes; a thread that waits for its turn waits that long
-    try:
-        old = [x for x in gc.get_objects() if issubclass(type(x), kinds)]
-    finally:
-        sys.setswitchinterval(interval)
-    return set(map(id, old)), {id(x.gi_frame) for x in old if type(x) is types.GeneratorType}
-
-
 def _in_finaliser() -> bool:
     """Whether a `__del__` is running, where an exception has nowhere to go."""
     frame: types.FrameType | None = sys._getframe(1)
@@ -250,9 +238,9 @@ class Observer:
         self.codes: set[types.CodeType] = set()
         self.functions: dict[int, tuple[Any, Any, Any]] = {}
         self.optimizers: dict[int, tuple[Optimizer, Any]] = {}
-        self.running: set[int] = set()
         # Attributes in slots: (descriptor, object, what it held).
         self.slots: dict[tuple[int, str], tuple[Any, Any, Any]] = {}
+        self.age = Age()
         self.copies = Copies()
         self.touched: dict[int, Any] = {}
         # The line of the first frame.
@@ -260,22 +248,21 @@ class Observer:
         # Objects looked at for a code object, kept so that no other takes their identity.
         self.seen: set[tuple[int, types.CodeType | None]] = set()
         self.kept: list[Any] = []
-        self.old: set[int] = set()
         self.reason = ""
         # Where the C functions come from that recorded code calls.
         self.modules: set[str] = set()
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call `function` under observation."""
-        self.old, self.running = _containers_now()
-        self.see_function(function)
-        self.see_arguments((*args, *kwargs.values()))
         previous, collecting = sys.getprofile(), gc.isenabled()
         # Collector callbacks are nobody's effect, and an error raised in one crashes CPython 3.11.
         gc.disable()
-        sys.setprofile(self.profile)
-        watching = sys.getprofile()
+        self.age.begin()
         try:
+            self.see_function(function)
+            self.see_arguments((*args, *kwargs.values()))
+            sys.setprofile(self.profile)
+            watching = sys.getprofile()
             result = function(*args, **kwargs)
             # An effect whose error was swallowed (a finaliser, a bare except) has also ended the watch.
             if self.reason or sys.getprofile() is not watching:
@@ -291,6 +278,7 @@ class Observer:
         finally:
             sys.setprofile(previous)
             self.copies.put_back()
+            self.age.end()
             if collecting:
                 gc.enable()
 
@@ -316,7 +304,7 @@ class Observer:
         owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
         where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
         if name in _MUTATING and isinstance(owner, list | dict | set | types.GeneratorType):
-            if id(owner) in self.old:
+            if gc.is_tracked(owner) and not self.age.is_new(owner):
                 self.stop(f"{where}: a {type(owner).__name__} made before the call is changed by {name}")
             return
         module = getattr(function, "__module__", None) or type(owner).__module__
@@ -328,7 +316,7 @@ class Observer:
 
     def see_frame(self, frame: types.FrameType) -> None:
         code = frame.f_code
-        if id(frame) in self.running:
+        if code.co_flags & inspect.CO_GENERATOR and not self.age.is_new_generator(frame):
             self.stop(
                 f"{Path(code.co_filename).name}:{frame.f_lineno}: a generator made before the call goes on"
             )
@@ -404,7 +392,7 @@ class Observer:
 
     def see_items(self, value: Any, code: types.CodeType, names: Collection[str] | None) -> None:
         """`see_object` of what a container holds."""
-        if isinstance(value, CONTAINERS) and (id(value) in self.old or not gc.is_tracked(value)):
+        if isinstance(value, CONTAINERS) and not self.age.is_new(value):
             self.copies.note(value)
         where = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
         for item in list(value.values() if isinstance(value, dict) else value):

@@ -13,7 +13,7 @@ import framework.nn.functional as F
 from framework import nn, optim
 from framework.nn.utils import clip_grad_norm_, clip_grad_value_
 from framework.optim import lr_scheduler
-from tests.framework.capture_check import Twins, World
+from tests.framework.capture_check import Twins, World, check
 
 BATCHES = 4
 
@@ -278,6 +278,13 @@ def test_dropout_of_nothing_and_everything(p: float) -> None:
         lambda: Task(OPTIMIZERS["sgd"], lambda: nn.Sequential(nn.Dropout(p), nn.Linear(4, 3)))
     )
     train(twins)
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+@pytest.mark.parametrize("dtype", [fw.float16, fw.bfloat16, fw.float32, fw.float64, fw.int64], ids=str)
+def test_dropout_keeps_the_dtype(dtype: fw.dtype, shape: tuple[int, ...]) -> None:
+    model = nn.Dropout(0.3)
+    check(lambda x: model(x) * 2.0, (fw.ones(shape, dtype=dtype),))
 
 
 def test_every_generator_function() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from compiler.ops.compare import where
 from framework.inplace import update
+from framework.promotion import convert, result_type
 from framework.random import rand_like
 from framework.tensor import Tensor
 from kernels import dtypes
@@ -30,6 +31,12 @@ def dropout(input: Tensor, p: Any = 0.5, training: bool = True, inplace: bool = 
         return input
     if inplace:
         return update(input, dropout, (p, training), {}, "dropout_")
+    drawn = rand_like(input, dtype=dtypes.float32)
     # At p = 1 the scale must stay finite: infinity times the zero gradient of a dropped element is NaN.
-    scale = where(p < 1, 1 / (1 - p), 0.0) if isinstance(p, Tensor) else (1 / (1 - p) if p < 1 else 0.0)
-    return where(rand_like(input, dtype=dtypes.float32) >= p, input * scale, 0.0)
+    if isinstance(p, Tensor):
+        # A number without a dtype of its own, also beside a 0-d input.
+        scale = convert(where(p < 1, 1 / (1 - p), 0.0), result_type(input, 1.0))
+        p = convert(p, dtypes.float32)
+    else:
+        scale = 1 / (1 - p) if p < 1 else 0.0
+    return where(drawn >= p, input * scale, 0.0)
