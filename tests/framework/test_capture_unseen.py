@@ -8,7 +8,6 @@ import array
 import collections
 import contextvars
 import functools
-import gc
 import itertools
 import operator
 import threading
@@ -330,18 +329,3 @@ def test_identities_are_asked_each_time() -> None:
     kept = [X.clone() for _ in range(3)]
     for x in kept:
         assert compiled(x)[0].item() == id(x) % 1000
-
-
-def test_containers_that_the_collector_leaves_alone() -> None:
-    def make() -> World:
-        holder = types.SimpleNamespace(log=[Box()])
-        return lambda x: (holder.log.append(Box()), x * len(holder.log))[1], lambda: len(holder.log)
-
-    twins = Twins(make)
-    gc.freeze()  # as before a fork
-    try:
-        for _ in range(3):
-            twins.call(X)
-    finally:
-        gc.unfreeze()
-    twins.expect("driven")
