@@ -75,7 +75,8 @@ class Book:
         self.nodes: dict[Any, Value] = {}
         self.inputs: dict[Any, Input] = {}
         self.strides: dict[Input, tuple[int, ...]] = {}
-        self.numbers: dict[Any, set[Any]] = {}
+        # The stretch in which a number was first met, by the op and its other operands.
+        self.numbers: dict[Any, int] = {}
         self.programs: dict[Any, tuple[StretchProgram, list[int]]] = {}
         # Stretches met once, oldest first, and how many runs had no program.
         self.waiting: dict[Any, None] = {}

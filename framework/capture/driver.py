@@ -8,6 +8,7 @@ nodes, and the program of a stretch of work is found by the identity of what it 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -35,14 +36,12 @@ Array = np.ndarray[Any, Any]
 # Number and node of the input whose memory is written (the node says how it lies), and its new value.
 Write = tuple[int, Input, Value]
 _new, _ref = object.__new__, weakref.ref
+_serial = itertools.count()
 
 # Ops deferred at most: a function that loops over a whole data set between two reads is cut here.
 MOST_DEFERRED = 5_000
 # Nodes computed apart for a check, at most; where there are more, the stretch ends.
 MOST_GLANCED = 24
-# Values of a number at one place that become constants; from the next on it is an input. With two, a loop
-# with a loss scale and a clip norm (tests/framework/test_capture_styles.py) made 31 programs, with one 18.
-MOST_CONSTANTS = 1
 
 
 class Stretch:
@@ -50,6 +49,7 @@ class Stretch:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
+        self.serial = next(_serial)
         self.open = True
         # Program inputs in the order they were met, and the present value of each array's memory.
         self.inputs: list[tuple[Input, Array]] = []
@@ -138,14 +138,15 @@ class Driver:
         numbers: bool,
     ) -> Value:
         """A node that was not met before; a number that keeps changing becomes an input."""
+        stretch = self.stretch
         nodes = [x if isinstance(given, tuple) else given for x, given in zip(inputs, operands, strict=True)]
         if numbers:
             typed = op.typed(tuple(nodes))
             place = (op, exact_key(attrs), *(x[0] if isinstance(x, tuple) else x for x in operands))
-            seen = self.book.numbers.setdefault(place, set())
-            if len(seen) < MOST_CONSTANTS:
-                seen.add(tuple(x for x in operands if isinstance(x, tuple)))
-            else:
+            # Those of the first stretch are constants, 0.5 * x and 0.7 * x alike; another one later varies.
+            # With a second constant a loop with a loss scale and a clip norm
+            # (tests/framework/test_capture_styles.py) made 31 programs in place of 18.
+            if self.book.numbers.setdefault(place, stretch.serial) != stretch.serial:
                 nodes = [self._lifted(x, t) for x, t in zip(nodes, typed, strict=True)]
                 exact = (x if isinstance(x, Value) else (x.dtype, x.tobytes()) for x in nodes)
                 key = (op, exact_key(attrs), "lifted", *exact)
@@ -175,8 +176,8 @@ class Driver:
 
     def _glance(self, value: Deferred) -> Array:
         """The array of a value; computed apart from the stretch if that is little work."""
-        nodes = Graph((), (value.node,)).nodes
-        if len(nodes) > MOST_GLANCED:
+        program = self.book.programs.get(((value.node,), ()))  # there is one from an earlier call, usually
+        if program is None and len(Graph((), (value.node,)).nodes) > MOST_GLANCED:
             return known(value)
         value.array = self._run_apart(value)
         return value.array
