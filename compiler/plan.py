@@ -26,9 +26,9 @@ from compiler.lower import (
     scatter_kernel,
 )
 from compiler.matmul import product_kernel
-from compiler.ops import contraction, creation, indexing, movement
+from compiler.ops import creation, indexing, movement
 from compiler.ops.op import Movement
-from compiler.schedule import Group, addressed, is_free, schedule
+from compiler.schedule import Group, addressed, is_free, is_product, schedule
 from compiler.types import contiguous_strides
 
 _INDEXED = frozenset((indexing.take, indexing.gather, indexing.take_add, indexing.scatter_add))
@@ -218,7 +218,7 @@ class Planner:
 
     def ready_operands(self, node: Apply) -> None:
         """See that what a loop reads by address is in memory."""
-        for x in node.inputs if node.op in (indexing.take, contraction.matmul) else addressed(node):
+        for x in node.inputs if node.op is indexing.take or is_product(node) else addressed(node):
             self.place(x)
 
     def move(self, node: Apply) -> None:
@@ -335,7 +335,7 @@ class Planner:
             if node not in inside:
                 continue
             direct = all(_unshaped(x) is source for x in node.inputs if source in self.memory_of(x))
-            if not direct or node.op is contraction.matmul or node.shape != value.shape:
+            if not direct or is_product(node) or node.shape != value.shape:
                 return True
         return False
 

@@ -42,7 +42,7 @@ class Group:
     @property
     def product(self) -> Apply | None:
         """The matrix product whose tile this group finishes."""
-        return next((n for n in self.nodes if n.op is contraction.matmul), None)
+        return next((n for n in self.nodes if is_product(n)), None)
 
 
 def is_loop(node: Value) -> bool:
@@ -50,6 +50,11 @@ def is_loop(node: Value) -> bool:
     return isinstance(node, Apply) and (
         isinstance(node.op, Elementwise | Reduction) or node.op in (indexing.take, indexing.gather)
     )
+
+
+def is_product(node: Value) -> bool:
+    """Whether a node is a sum of products, with a kernel that finishes it tile by tile."""
+    return isinstance(node, Apply) and node.op in (contraction.matmul, contraction.contract)
 
 
 def is_free(node: Value) -> bool:
@@ -122,7 +127,7 @@ class Scheduler:
             if value.type.size >= SHARED_READ:
                 self.merge_readers(value)
         for node in applies:
-            if node.op is contraction.matmul:
+            if is_product(node):
                 for user in self.graph.users[node]:
                     if self.try_epilogue(node, user):
                         break
@@ -174,7 +179,7 @@ class Scheduler:
             joined[level] = group
 
     def add(self, node: Apply) -> None:
-        kind = "loop" if is_loop(node) else "product" if node.op is contraction.matmul else "single"
+        kind = "loop" if is_loop(node) else "product" if is_product(node) else "single"
         group = Group([node], domain_of(node), kind)
         if isinstance(node.op, Reduction):
             group.reductions.add(reduced_axes(node, group.domain))

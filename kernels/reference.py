@@ -5,6 +5,7 @@ Slow on purpose; knows no threads and no vectors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,10 +96,12 @@ def run_matmul(
     """Execute `spec` on flat `arrays` as `run` does: sums over k in float64, rounded once to the product's
     dtype.
     """
-    batch, (m, n, k) = tuple(extents[: spec.batch]), extents[spec.batch :]
+    batch, (m, n, *k) = tuple(extents[: spec.batch]), extents[spec.batch :]
     offsets = offsets or (0,) * len(strides)
-    a = arrays[0][np.broadcast_to(offsets[0] + _addresses((*batch, m, k), strides[0]), (*batch, m, k))]
-    b = arrays[1][np.broadcast_to(offsets[1] + _addresses((*batch, k, n), strides[1]), (*batch, k, n))]
+    a = arrays[0][np.broadcast_to(offsets[0] + _addresses((*batch, m, *k), strides[0]), (*batch, m, *k))]
+    b = arrays[1][np.broadcast_to(offsets[1] + _addresses((*batch, *k, n), strides[1]), (*batch, *k, n))]
+    a, b = a.reshape(*batch, m, math.prod(k)), b.reshape(*batch, math.prod(k), n)
+    strides = [(0,) * (spec.batch + 2)] * 2 + list(strides[2:])  # no step of the epilogue reads A or B
     with np.errstate(all="ignore"):
         product = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(spec.dtype.numpy)
     shape = (*batch, m, n)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kernels import dtypes
@@ -253,12 +253,13 @@ PRODUCT = "product"
 
 @dataclass(frozen=True)
 class MatmulSpec:
-    """C[batch.., m, n] = A[batch.., m, k] @ B[batch.., k, n], each element then passed through `steps`.
+    """C[batch.., m, n] = A[batch.., m, k..] @ B[batch.., k.., n], each element then passed through `steps`.
 
-    Operand 0 is A with strides (batch.., m, k), operand 1 is B with strides (batch.., k, n); the others
+    `depth` axes k are summed over: one in a matrix product; a convolution's taps and channels are several.
+    Operand 0 is A with strides (batch.., m, k..), operand 1 is B with strides (batch.., k.., n); the others
     belong to the epilogue and have strides (batch.., m, n). `steps` starts from the value named PRODUCT,
     which is float32 or float64 (`dtype`), and has no reductions. `rows` by `vectors` is the register block:
-    rows of C by vectors of columns. Table: pointers, extents (batch.., m, n, k), then runtime strides as in
+    rows of C by vectors of columns. Table: pointers, extents (batch.., m, n, k..), then runtime strides as in
     `LoopSpec.stride_slots`.
     """
 
@@ -269,6 +270,16 @@ class MatmulSpec:
     vectors: int
     operands: tuple[Operand, ...]
     steps: tuple[Step, ...] = field(repr=False)
+    depth: int = 1
+
+    def __post_init__(self) -> None:
+        if self.depth > 1 and any(o.dtype.compute for o in self.operands[:2]):
+            raise SpecError(f"{self.name}: 16-bit factors are summed over one axis, not {self.depth}")
+
+    @property
+    def axes(self) -> int:
+        """Number of extents."""
+        return self.batch + 2 + self.depth
 
     @cached_property
     def stride_slots(self) -> dict[tuple[int, int], int]:
@@ -277,8 +288,20 @@ class MatmulSpec:
         for number, operand in enumerate(self.operands):
             for axis, stride in enumerate(operand.strides):
                 if stride == RUNTIME:
-                    slots[number, axis] = len(self.operands) + self.batch + 3 + len(slots)
+                    slots[number, axis] = len(self.operands) + self.axes + len(slots)
         return slots
+
+    @cached_property
+    def factors(self) -> tuple[Operand, Operand]:
+        """A and B as the innermost of the axes summed over sees them: strides (batch.., m, k), (batch.., k,
+        n).
+        """
+        a, b = self.operands[:2]
+        outer = self.depth - 1
+        return (
+            replace(a, strides=(*a.strides[: self.batch + 1], *a.strides[-1:])),
+            replace(b, strides=(*b.strides[: self.batch], *b.strides[self.batch + outer :])),
+        )
 
     @cached_property
     def epilogue(self) -> LoopSpec:
@@ -287,12 +310,13 @@ class MatmulSpec:
         """
         product = Operand(self.dtype, (0,) * self.batch + (RUNTIME, 1))
         steps = (Load(PRODUCT, len(self.operands)), *self.steps)
-        return LoopSpec(self.name, self.batch + 2, 0, "rows", (*self.operands, product), steps)
+        operands = (*self.factors, *self.operands[2:], product)
+        return LoopSpec(self.name, self.batch + 2, 0, "rows", operands, steps)
 
     @property
     def table_size(self) -> int:
         """Number of 64-bit entries of the run-time table."""
-        return len(self.operands) + self.batch + 3 + len(self.stride_slots)
+        return len(self.operands) + self.axes + len(self.stride_slots)
 
     @cached_property
     def written(self) -> frozenset[int]:
@@ -307,11 +331,12 @@ class MatmulSpec:
     @cached_property
     def digest(self) -> str:
         """Hash of the structure; two specs that differ only in `name` share a kernel."""
-        text = repr((self.batch, self.dtype, self.rows, self.vectors, self.operands, self.steps))
+        sizes = self.batch, self.depth, self.rows, self.vectors
+        text = repr((self.dtype, sizes, self.operands, self.steps))
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def __str__(self) -> str:
         block = f"block {self.rows}x{self.vectors} vectors"
-        head = f"matmul {self.name} batch {self.batch} {self.dtype.name} {block}"
+        head = f"matmul {self.name} batch {self.batch} depth {self.depth} {self.dtype.name} {block}"
         operands = [f"  p{i}: {o.dtype.name}{list(o.strides)}" for i, o in enumerate(self.operands)]
         return "\n".join([head, *operands, *(f"  {_text(s)}" for s in self.steps)])

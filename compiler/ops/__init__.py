@@ -63,7 +63,8 @@ from compiler.ops.movement import (  # isort: skip
 )
 from compiler.ops.reduction import all, amax, amin, any, argmax, argmin, prod, sum, sum_to  # isort: skip
 from compiler.ops.indexing import gather, scatter_add, take, take_add  # isort: skip
-from compiler.ops.contraction import matmul  # isort: skip
+from compiler.ops.contraction import contract, matmul  # isort: skip
+from compiler.ops.window import channels_first, convolution, stored, windows  # isort: skip
 from compiler.ops.random import normal, random_bits, random_word, uniform  # isort: skip
 
 __all__ = [
@@ -86,7 +87,10 @@ __all__ = [
     "bitwise_xor",
     "cast",
     "ceil",
+    "channels_first",
     "concatenate",
+    "contract",
+    "convolution",
     "cos",
     "created",
     "div",
@@ -139,6 +143,7 @@ __all__ = [
     "slice_update",
     "sqrt",
     "square",
+    "stored",
     "sub",
     "sum",
     "sum_to",
@@ -150,5 +155,6 @@ __all__ = [
     "uniform",
     "unit_interval",
     "where",
+    "windows",
     "zeros",
 ]

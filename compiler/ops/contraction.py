@@ -1,10 +1,11 @@
-"""Matrix products.
+"""Matrix products, and products summed over several axes.
 
-One op; vectors, einsum and linear layers are composites above.
+Vectors, einsum and linear layers are composites above; window.py says what a convolution sums over.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -47,4 +48,50 @@ matmul: Op = Op(
     (lambda g, out, a, b: matmul(g, swap_last(b)), lambda g, out, a, b: matmul(swap_last(a), g)),
     samples=(Sample(((2, 3), (3, 4))), Sample(((2, 1, 2, 3), (5, 3, 1)))),
     categories=(dtypes.INTEGER, dtypes.FLOATING),
+)
+
+
+# Elements of the rows that are gathered at a time: 16 MB of float32.
+_GATHERED = 1 << 22
+
+
+def _contract(a: Array, b: Array, *, depth: int) -> Array:
+    if a.dtype != b.dtype:
+        raise TypeError("contract operands differ")  # `infer` says it better
+    batch = np.broadcast_shapes(a.shape[: -1 - depth], b.shape[: -1 - depth])
+    m, k, n = a.shape[-1 - depth], a.shape[a.ndim - depth :], b.shape[-1]
+    a = np.broadcast_to(a, (*batch, m, *k))
+    size = math.prod(k)
+    right = b.reshape(*b.shape[: -1 - depth], size, n)
+    out = np.empty((*batch, m, n), a.dtype)
+    step = max(1, _GATHERED // max(1, size * m * math.prod(batch[1:]))) if batch else 1
+    for start in range(0, batch[0] if batch else 1, step):
+        part = slice(start, start + step) if batch else ...
+        lines = a[part].reshape(*out[part].shape[:-1], size)
+        np.matmul(lines, right[part] if right.ndim == out.ndim and len(right) > 1 else right, out=out[part])
+    return out
+
+
+def _contract_type(a: TensorType, b: TensorType, *, depth: int) -> TensorType:
+    if len(b.shape) < depth + 1 or a.shape[len(a.shape) - depth :] != b.shape[-1 - depth : -1]:
+        raise RuntimeError(f"{a} and {b} cannot be summed over {depth} axes")
+    if a.dtype is not b.dtype:
+        raise RuntimeError(f"expected both factors to have the same dtype, got {a} and {b}; cast one first")
+    batch = broadcast_shapes(a.shape[: -1 - depth], b.shape[: -1 - depth])
+    return TensorType((*batch, a.shape[-1 - depth], b.shape[-1]), a.dtype)
+
+
+# contract(a, b, depth=): a (..., m, k..) by b (..., k.., n), summed over the `depth` axes k; leading axes
+# broadcast. What other ops are decomposed into, after their gradients: it has none. Factors have no 16-bit
+# dtype.
+contract: Op = Op(
+    "contract",
+    _contract,
+    _contract_type,
+    samples=(
+        Sample(((2, 3, 4, 5), (3, 4, 5, 6)), {"depth": 3}),
+        Sample(((2, 3, 4, 5), (4, 5, 6)), {"depth": 2}),
+        Sample(((2, 1, 3, 4), (2, 4, 5)), {"depth": 1}),
+    ),
+    categories=(dtypes.FLOATING,),
 )

@@ -172,17 +172,22 @@ def _slice_view(
 
 
 def _slice_gradient(g: Any, out: Any, x: Any, starts: Ints, stops: Ints, steps: Ints) -> Any:
+    return spread(g, x.shape, starts, steps)
+
+
+def spread(g: Any, shape: Ints, starts: Ints, steps: Ints) -> Any:
+    """Zeros of `shape` with the elements of `g` from `starts` on, `steps` apart."""
     for axis, step in enumerate(steps):
         g = g if step == 1 else _dilate(g, axis, step)
     ends = tuple(start + size for start, size in zip(starts, g.shape, strict=True))
     # The zeros behind the last element of a step may reach past the input.
     kept = tuple(
         size if step == 1 else size - largest(end - full, 0)
-        for size, end, full, step in zip(g.shape, ends, x.shape, steps, strict=True)
+        for size, end, full, step in zip(g.shape, ends, shape, steps, strict=True)
     )
     if not same_shape(kept, tuple(g.shape)):
         g = slice(g, starts=(0,) * len(kept), stops=kept, steps=(1,) * len(kept))
-    high = tuple(full - start - size for full, start, size in zip(x.shape, starts, g.shape, strict=True))
+    high = tuple(full - start - size for full, start, size in zip(shape, starts, g.shape, strict=True))
     return pad(g, low=starts, high=high, value=0)
 
 

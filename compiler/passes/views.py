@@ -11,6 +11,8 @@ from collections.abc import Callable
 from compiler.ir import Apply, Graph, Value
 from compiler.ops import contraction, movement
 from compiler.ops.op import Elementwise, Movement, Reduction, broadcast_shapes
+from compiler.ops.window import channels_first, stored, windows
+from compiler.passes.layout import LAYOUT_RULES
 from compiler.passes.rewrite import fixpoint
 from compiler.passes.simplify import RULES
 from compiler.types import contiguous_strides
@@ -18,6 +20,8 @@ from compiler.types import contiguous_strides
 # A value that several consumers read is computed again behind a view only when it is this small a tree of
 # elementwise ops.
 _AGAIN = 4
+# Movements that do not travel up: elements would be computed again in each window, or see `layout`.
+_STAYING = (movement.expand, windows, channels_first)
 
 
 def implicit_expand(node: Apply) -> Value | None:
@@ -109,10 +113,10 @@ def squeeze_last(node: Apply) -> Value | None:
 
 def up(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
     """view(op(x, y)) -> op(view(x), view(y))"""
-    if not isinstance(node.op, Movement) or node.op is movement.expand or is_squeeze(node):
+    if not isinstance(node.op, Movement) or node.op in _STAYING or is_squeeze(node):
         return None
     x = node.inputs[0]
-    if not isinstance(x, Apply) or not isinstance(x.op, Elementwise) or x.ndim == 0:
+    if not isinstance(x, Apply) or not isinstance(x.op, Elementwise) or x.ndim == 0 or x.op is stored:
         return None
     if shared(x) and not _is_small(x):
         return None
@@ -140,7 +144,8 @@ def transposed_product(node: Apply, shared: Callable[[Value], bool]) -> Value | 
 
 def hoist_views(graph: Graph) -> Graph:
     """Move views to the memory they re-address. Valid graph in, valid graph out; values unchanged."""
-    return fixpoint(graph, (implicit_expand, sink_expand, squeeze_last, *RULES), (up, transposed_product))
+    rules = (*LAYOUT_RULES, implicit_expand, sink_expand, squeeze_last, *RULES)
+    return fixpoint(graph, rules, (up, transposed_product))
 
 
 def _expanded(x: Value, shape: tuple[int, ...]) -> Value:

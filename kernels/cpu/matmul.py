@@ -52,7 +52,9 @@ def units(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
 
 def scratch_bytes(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
     """Bytes of private scratch memory one thread needs to run `spec`."""
-    k = -(-extents[spec.batch + 2] // lanes) * lanes
+    k = -(-math.prod(extents[spec.batch + 2 :]) // lanes) * lanes
+    # A transposed panel is written in whole vectors of k, past the end of each inner axis.
+    k += lanes if spec.depth > 1 else 0
     panel = spec.vectors * lanes
     left = max(spec.rows, lanes) * k if spec.operands[0].dtype.compute else 0
     return (k * panel + left + spec.rows * panel) * spec.dtype.itemsize + LINE
@@ -94,10 +96,12 @@ class _Matmul:
     def __post_init__(self) -> None:
         spec = self.spec
         self.panel = spec.vectors * self.lanes
-        self.left, self.right = spec.operands[0], spec.operands[1]
+        self.left, self.right = spec.factors
         # A and B are loaded by the epilogue's code too: its last two axes are then (m, k) and (k, n).
         self.steps = Steps(spec.epilogue, self.lanes, self.out)
-        self.m, self.n, self.k = (f"n{spec.batch + i}" for i in range(3))
+        self.m, self.n = f"n{spec.batch}", f"n{spec.batch + 1}"
+        # `k` is the innermost of the axes summed over, `outer` the others.
+        *self.outer, self.k = [f"n{spec.batch + 2 + i}" for i in range(spec.depth)]
         self.size = spec.dtype.itemsize
         self.widened = self.left.dtype.compute is not None
         column_stride = self.right.strides[-1]
@@ -106,7 +110,7 @@ class _Matmul:
         self.direct = self.stored_as_is()
         self.contiguous = self.left.strides[-2] != 1 if self.widened else self.left.strides[-1] == 1
         # `block` gives no product more rows than it has.
-        self.dots = self.transposed and self.contiguous and spec.rows <= DOT_ROWS
+        self.dots = self.transposed and self.contiguous and spec.rows <= DOT_ROWS and not self.outer
 
     def stored_as_is(self) -> Store | None:
         """The epilogue's only step, when whole tiles can be written where it would store them."""
@@ -120,8 +124,22 @@ class _Matmul:
 
     def stride(self, operand: int, axis: int) -> str:
         """The stride of A or B along `axis` counted from its end (-2 or -1)."""
-        stride = self.spec.operands[operand].strides[axis]
+        stride = self.spec.epilogue.operands[operand].strides[axis]
         return f"s{operand}_{self.spec.batch + 2 + axis}" if stride == RUNTIME else str(stride)
+
+    def outer_stride(self, operand: int, number: int) -> str:
+        """The stride of A or B along an axis outside k."""
+        axis = self.spec.batch + number + (1 if operand == 0 else 0)
+        stride = self.spec.operands[operand].strides[axis]
+        return f"o{operand}_{number}" if stride == RUNTIME else str(stride)
+
+    def stride_name(self, operand: int, axis: int) -> str:
+        """The variable of a runtime stride: those of A and B are named as their `factors` have them."""
+        first = self.spec.batch + (1 if operand == 0 else 0)
+        outer = len(self.outer)
+        if operand > 1 or axis < first:
+            return f"s{operand}_{axis}"
+        return f"o{operand}_{axis - first}" if axis < first + outer else f"s{operand}_{axis - outer}"
 
     def batch_offset(self, operand: int) -> str:
         strides = self.spec.operands[operand].strides[: self.spec.batch]
@@ -146,9 +164,9 @@ class _Matmul:
         words = sorted(set(re.findall(r"\b([a-z_0-9]+)\(", body)) - made)
         left = "float32" if self.widened else self.left.dtype.name
         shape = f"{spec.rows}, {spec.vectors}, {spec.dtype.name!r}, {left!r}"
-        lines = [f"block_packed = multiply({shape}, {self.contiguous}, True)"]
+        lines = [f"block_packed = multiply({shape}, {self.contiguous}, True, {spec.depth})"]
         if self.in_place:
-            lines.append(f"block_in_place = multiply({shape}, {self.contiguous}, False)")
+            lines.append(f"block_in_place = multiply({shape}, {self.contiguous}, False, {spec.depth})")
         if self.dots:
             lines.append(f"block_dots = dot_panel({shape}, {self.right.dtype.name!r})")
         if self.transposed:
@@ -184,10 +202,10 @@ class _Matmul:
         out, spec = self.out, self.spec
         for i in range(len(spec.operands)):
             out.line(f"p{i} = entry(table, {i})")
-        for axis in range(spec.batch + 3):
+        for axis in range(spec.axes):
             out.line(f"n{axis} = entry(table, {len(spec.operands) + axis})")
         for (operand, axis), slot in spec.stride_slots.items():
-            out.line(f"s{operand}_{axis} = entry(table, {slot})")
+            out.line(f"{self.stride_name(operand, axis)} = entry(table, {slot})")
         m, n, rows = self.m, self.n, spec.rows
         out.line(f"panels = quotient({n} + {self.panel - 1}, {self.panel})")
         out.line(f"parts = quotient({m} + {CHUNK // 2}, {CHUNK})")
@@ -198,14 +216,15 @@ class _Matmul:
         # The tile first: what is as wide as a cache line stays aligned to it.
         out.line(f"tile = (scratch + {LINE - 1}) & {-LINE}")
         out.line(f"packed = tile + {rows * self.panel * self.size}")
-        out.line(f"padded = quotient({self.k} + {self.lanes - 1}, {self.lanes}) * {self.lanes}")
+        whole = " * ".join([*self.outer, self.k])
+        out.line(f"padded = quotient({whole} + {self.lanes - 1}, {self.lanes}) * {self.lanes}")
         if self.widened:
             out.line(f"left = packed + padded * {self.panel * self.size}")
         out.line(f"every = mask({self.lanes})")
-        out.line("packed_panel = -1")
+        out.line("packed_from = 0")
         if self.in_place:
             # `reused`: the unit's panel of B is packed.
-            small = f"{self.k} * {self.stride(1, -2)} <= {IN_PLACE_SPAN}"
+            small = f"{whole} * {self.stride(1, -2)} <= {IN_PLACE_SPAN}"
             out.line(f"reused = {m} > {rows} and ({m} > {IN_PLACE_ROWS} or not ({small}))")
         elif self.dots:
             out.line(f"reused = {m} > {DOT_ROWS}")
@@ -239,20 +258,36 @@ class _Matmul:
         """Copy the unit's panel of B to scratch as [k][columns], unless it is there or read in place."""
         out, spec = self.out, self.spec
         reused = " and reused" if self.in_place or self.dots else ""
-        with out.block(f"if packed_panel != panel_number{reused}:"):
-            out.line("packed_panel = panel_number")
-            if self.transposed:
-                columns = f"{self.stride(1, -1)}, {self.n} - column"
-                out.line(f"pack_transposed(right_start, {columns}, {self.k}, packed)")
-                return
-            for v in range(spec.vectors):
-                out.line(f"active{v} = mask({self.n} - column - {v * self.lanes})")
-            with out.block(f"for i{spec.batch} in range({self.k}):"):
+        with out.block(f"if packed_from != right_start{reused}:"):
+            out.line("packed_from = right_start")
+            if not self.transposed:
                 for v in range(spec.vectors):
-                    out.line(f"j = column + {v * self.lanes}")
-                    out.line(f"active = active{v}")
-                    place = f"i{spec.batch} * {self.panel} + {v * self.lanes}"
-                    out.line(f"store_{spec.dtype.name}(packed, {place}, {self.load_right()}, every)")
+                    out.line(f"active{v} = mask({self.n} - column - {v * self.lanes})")
+            self.pack_axis(0, "right_start" if self.transposed else "p1", "packed")
+
+    def pack_axis(self, number: int, source: str, target: str) -> None:
+        """Pack what lies below an axis outside k, or at the end k itself, from address `source` on."""
+        out, spec = self.out, self.spec
+        if number < len(self.outer):
+            inside = " * ".join([*self.outer[number + 1 :], self.k])
+            with out.block(f"for outer{number} in range({self.outer[number]}):"):
+                ahead = f"outer{number} * {self.outer_stride(1, number)} * {self.right.dtype.itemsize}"
+                out.line(f"source{number} = {source} + {ahead}")
+                size = self.panel * self.size
+                out.line(f"target{number} = {target} + outer{number} * {inside} * {size}")
+                self.pack_axis(number + 1, f"source{number}", f"target{number}")
+            return
+        if self.transposed:
+            columns = f"{self.stride(1, -1)}, {self.n} - column"
+            out.line(f"pack_transposed({source}, {columns}, {self.k}, {target})")
+            return
+        with out.block(f"for i{spec.batch} in range({self.k}):"):
+            for v in range(spec.vectors):
+                out.line(f"j = column + {v * self.lanes}")
+                out.line(f"active = active{v}")
+                place = f"i{spec.batch} * {self.panel} + {v * self.lanes}"
+                right = self.load_right().replace("(p1,", f"({source},")
+                out.line(f"store_{spec.dtype.name}({target}, {place}, {right}, every)")
 
     def widen_left(self) -> None:
         """Convert a block of a 16-bit A: to [k][lanes] where its rows are adjacent, else to [rows][k]."""
@@ -289,8 +324,12 @@ class _Matmul:
         else:
             left = f"left_start, top, {self.m} - 1"
             stride, step = self.stride(0, -2), self.stride(0, -1)
+        outer = "".join(
+            f", {extent}, {self.outer_stride(0, i)}, {self.outer_stride(1, i)}"
+            for i, extent in enumerate(self.outer)
+        )
         result = f"target, target_stride, {self.k}"
-        packed = f"block_packed({left}, {stride}, {step}, packed, 0, 0, {result})"
+        packed = f"block_packed({left}, {stride}, {step}, packed, 0, 0, {result}{outer})"
         if not self.in_place and not self.dots:
             out.line(packed)
             return
@@ -302,7 +341,7 @@ class _Matmul:
                 out.line(f"block_dots({left}, {stride}, right_start, {self.stride(1, -1)}, {right})")
             else:
                 lines = f"right_start, {self.stride(1, -2)}"
-                out.line(f"block_in_place({left}, {stride}, {step}, {lines}, {right})")
+                out.line(f"block_in_place({left}, {stride}, {step}, {lines}, {right}{outer})")
 
     def prefetch(self) -> None:
         """Fetch what the epilogue reads and writes of this block while the product is computed.

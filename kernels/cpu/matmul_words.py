@@ -6,7 +6,7 @@ Addresses are int64; strides and offsets count elements.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,19 +17,23 @@ from kernels.cpu.intrinsics import I1, I32, I64, LANES, LLVM, MEMORY, declare, t
 from kernels.cpu.words import word
 
 
-def multiply(rows: int, vectors: int, dtype: str, left: str, contiguous: bool, packed: bool) -> Any:
+def multiply(
+    rows: int, vectors: int, dtype: str, left: str, contiguous: bool, packed: bool, depth: int = 1
+) -> Any:
     """Word for a block of `rows` by `vectors` vectors of A @ B, summed in registers in the order of k.
 
     A, stored as `left`, is read by scalars: rows past `last` as row `last`; `contiguous` says that its k
     stride is 1. B is a packed panel, or (not `packed`) lines of memory of which `columns` elements may be
-    read. The block is written to `out`, rows `out_stride` apart.
+    read. The block is written to `out`, rows `out_stride` apart. Each of the `depth - 1` axes outside k is
+    three more arguments: its extent, the stride of A and that of B (packed, the panel is one line after
+    another).
     """
     kind, width = LLVM[dtype], LANES
     vector = ir.VectorType(kind, width)
     stored = MEMORY.get(left) or LLVM[left]
 
     def emit(builder: ir.IRBuilder, args: Any) -> None:
-        a, row, last, row_stride, step, b, b_step, columns, out, out_stride, k = args
+        a, row, last, row_stride, step, b, b_step, columns, out, out_stride, k, *outer = args
         a = builder.inttoptr(a, stored.as_pointer())
         b = builder.inttoptr(b, kind.as_pointer())
         row_start = [
@@ -40,29 +44,47 @@ def multiply(rows: int, vectors: int, dtype: str, left: str, contiguous: bool, p
         masks = [None if packed else _lane_mask(builder, count) for count in left_over]
         cells = [(i, j) for i in range(rows) for j in range(vectors)]
         zero = ir.Constant(vector, [0.0] * width)
-        with _counted(builder, k, dict.fromkeys(cells, zero)) as (index, total):
-            at = index if contiguous else builder.mul(index, step)
-            line = builder.gep(b, [builder.mul(index, _int(vectors * width) if packed else b_step)])
-            right = [_read(builder, line, _int(j * width), vector, masks[j]) for j in range(vectors)]
-            for i in range(rows):
-                scalar = _widened(builder, left, builder.load(builder.gep(row_start[i], [at])), kind)
-                scalar = _splat(builder, scalar, width)
-                for j in range(vectors):
-                    total[i, j] = _fma(builder, scalar, right[j], total[i, j])
+        b_step = _int(vectors * width) if packed else b_step
+
+        def innermost(starts: Sequence[Any], b: Any, total: dict[Any, Any]) -> dict[Any, Any]:
+            with _counted(builder, k, total) as (index, total):
+                at = index if contiguous else builder.mul(index, step)
+                line = builder.gep(b, [builder.mul(index, b_step)])
+                right = [_read(builder, line, _int(j * width), vector, masks[j]) for j in range(vectors)]
+                for i in range(rows):
+                    scalar = _widened(builder, left, builder.load(builder.gep(starts[i], [at])), kind)
+                    scalar = _splat(builder, scalar, width)
+                    for j in range(vectors):
+                        total[i, j] = _fma(builder, scalar, right[j], total[i, j])
+            return total
+
+        def nest(axes: Sequence[Any], starts: Sequence[Any], b: Any, total: dict[Any, Any]) -> dict[Any, Any]:
+            if not axes:
+                return innermost(starts, b, total)
+            extent, a_stride, b_stride = axes[:3]
+            if packed:  # what the axes inside hold
+                b_stride = builder.mul(k, b_step)
+                for inner in axes[3::3]:
+                    b_stride = builder.mul(b_stride, inner)
+            with _counted(builder, extent, total) as (index, carried):
+                ahead = builder.mul(index, a_stride)
+                moved = [builder.gep(start, [ahead]) for start in starts]
+                line = builder.gep(b, [builder.mul(index, b_stride)])
+                carried.update(nest(axes[3:], moved, line, dict(carried)))
+            return carried
+
+        total = nest(outer, row_start, b, dict.fromkeys(cells, zero))
         out = builder.inttoptr(out, kind.as_pointer())
         for i, j in cells:
             _write(builder, total[i, j], out, builder.add(builder.mul(out_stride, _int(i)), _int(j * width)))
 
     @word
-    def block(
-        typing: Any, a: Any, row: Any, last: Any, row_stride: Any, step: Any, b: Any, b_step: Any,
-        columns: Any, out: Any, out_stride: Any, k: Any,
-    ) -> Any:  # fmt: skip
+    def block(typing: Any, *arguments: Any) -> Any:
         def code(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
             emit(builder, args)
             return context.get_dummy_value()
 
-        return types.void(*(types.int64,) * 11), code
+        return types.void(*(types.int64,) * (11 + 3 * (depth - 1))), code
 
     return block
 

@@ -83,7 +83,7 @@ class Work:
         expensive = sum(f in EXPENSIVE for f in calls)
         each = _OPERAND * len(self.spec.operands) + _CALL * len(calls) + _EXPENSIVE * expensive
         if isinstance(self.spec, MatmulSpec):
-            return self.elements / _PRODUCT + each * math.prod(self.extents[:-1])
+            return self.elements / _PRODUCT + each * math.prod(self.extents[: self.spec.batch + 2])
         return each * self.elements
 
     def cuts(self) -> list[tuple[int, int]]:

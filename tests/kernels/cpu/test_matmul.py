@@ -86,10 +86,38 @@ def check(spec: MatmulSpec, extents: Sequence[int], arrays: Sequence[np.ndarray]
     tolerance = {2: 1e-2, 4: 1e-5, 8: 1e-13}
     for got, right in zip(arrays, want, strict=True):
         bound = tolerance[got.itemsize] if got.dtype.itemsize in tolerance else 0
-        scale = 1 + np.sqrt(extents[spec.batch + 2])
+        scale = 1 + np.sqrt(np.prod(extents[spec.batch + 2 :]))
         got, right = got.astype(np.float64), right.astype(np.float64)
         message = f"{spec}\nextents {extents}"
         np.testing.assert_allclose(got, right, rtol=bound, atol=bound * scale, err_msg=message)
+
+
+@pytest.mark.parametrize("b", [(0, 1, 2, 3), (1, 2, 3, 0), (3, 1, 2, 0)], ids=["rows", "transposed", "any"])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("m", [1, 3, 9, 40])
+def test_several_axes_summed_over(dtype: DType, b: tuple[int, ...], m: int) -> None:
+    """As in a convolution: A is a window that slides over a larger array, B is shared by the batch."""
+    random = np.random.default_rng(m)
+    for n, (rows, columns, channels) in itertools.product((1, 5, 70), ((3, 2, 4), (1, 1, 1), (2, 3, 17))):
+        batch = 3
+        image = random.normal(size=(batch + rows - 1, m + columns - 1, channels)).astype(dtype.numpy)
+        one, two, three = image.strides
+        windows = np.lib.stride_tricks.as_strided(
+            image, (batch, m, rows, columns, channels), (one, two, one, two, three)
+        )
+        order = np.argsort(b)
+        sizes = (rows, columns, channels, n)
+        taps = random.normal(size=[sizes[i] for i in order]).astype(dtype.numpy).transpose(b)
+        taps = np.broadcast_to(taps, (batch, *sizes))
+        kinds = tuple(tuple(s if s in (0, 1) else "s" for s in strides_of(x)[1:]) for x in (windows, taps))
+        operands = (
+            Operand(dtype, ("s", *kinds[0])),
+            Operand(dtype, (0, *kinds[1])),
+            Operand(dtype, ("s", "s", 1)),
+        )
+        spec = MatmulSpec("windows", 1, dtype, 4, 2, operands, (Store(PRODUCT, 2),), depth=3)
+        result = np.full((batch, m, n), np.nan, dtype.numpy)
+        check(spec, (batch, m, n, rows, columns, channels), [windows, taps, result])
 
 
 def check_product(spec: MatmulSpec, m: int, n: int, k: int, seed: int = 0) -> None:

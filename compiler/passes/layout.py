@@ -1,0 +1,114 @@
+"""The layout of what convolutions compute: `channels_first` travels down, so that what follows a convolution
+is stored channels last as its result is, and is undone where the next convolution asks for channels last.
+
+Only an end of the program, or an op that needs row-major memory, pays for a transpose.
+"""
+
+from __future__ import annotations
+
+from compiler.ir import Apply, Value
+from compiler.ops import movement, window
+from compiler.ops.movement import inverse_permutation, permute
+from compiler.ops.op import Elementwise, Reduction
+from compiler.ops.window import channels_first
+from compiler.types import contiguous_strides
+
+Axes = tuple[int, ...]
+
+
+def _axes(x: Value) -> Axes | None:
+    """The permutation of a `channels_first`; None for anything else."""
+    return x.attrs["axes"] if isinstance(x, Apply) and x.op is channels_first else None
+
+
+def _moved_to(values: Axes, axes: Axes) -> Axes:
+    """One entry per axis of a permuted tensor, put where the axis was before."""
+    return tuple(values[i] for i in inverse_permutation(axes))
+
+
+def permuted_twice(node: Apply) -> Value | None:
+    """permute(channels_first(x)) -> channels_first(x), or x where one undoes the other"""
+    if node.op not in (permute, channels_first):
+        return None
+    inner = node.inputs[0]
+    if _axes(inner) is None and (
+        node.op is permute or not isinstance(inner, Apply) or inner.op is not permute
+    ):
+        return None
+    assert isinstance(inner, Apply)
+    axes = tuple(inner.attrs["axes"][a] for a in node.attrs["axes"])
+    if axes == tuple(range(len(axes))):
+        return inner.inputs[0]
+    return None if inner.op is permute else channels_first.trace(inner.inputs[0], axes=axes)
+
+
+def below_elementwise(node: Apply) -> Value | None:
+    """op(channels_first(x), y) -> channels_first(op(x, permute(y)))"""
+    if not isinstance(node.op, Elementwise) or node.op is window.stored:
+        return None
+    first = next((x for x in node.inputs if _axes(x) is not None and x.shape == node.shape), None)
+    if first is None:
+        return None
+    axes = _axes(first)
+    assert axes is not None
+    back = inverse_permutation(axes)
+
+    def put_back(x: Value) -> Value:
+        if x.ndim == 0:
+            return x
+        if x.ndim < len(axes):
+            x = movement.reshape.trace(x, shape=(1,) * (len(axes) - x.ndim) + x.shape)
+        if isinstance(x, Apply) and _axes(x) == axes:
+            return x.inputs[0]
+        return permute.trace(x, axes=back)
+
+    made = node.op.trace(*map(put_back, node.inputs), **node.attrs)
+    return channels_first.trace(made, axes=axes)
+
+
+def below_reduction(node: Apply) -> Value | None:
+    """reduce(channels_first(x)) -> channels_first(reduce(x))"""
+    axes = _axes(node.inputs[0]) if isinstance(node.op, Reduction) else None
+    if axes is None:
+        return None
+    (inner,) = node.inputs
+    assert isinstance(inner, Apply)
+    reduced = node.op.trace(inner.inputs[0], axes=tuple(sorted(axes[a] for a in node.attrs["axes"])))
+    return channels_first.trace(reduced, axes=axes)
+
+
+def below_movement(node: Apply) -> Value | None:
+    """slice, pad, flip, concatenate or windows of channels_first(x) -> channels_first of theirs of x"""
+    axes = _axes(node.inputs[0]) if node.inputs else None
+    if axes is None or any(_axes(x) != axes for x in node.inputs):
+        return None
+    sources = tuple(x.inputs[0] for x in node.inputs if isinstance(x, Apply))
+    attrs = dict(node.attrs)
+    if node.op is movement.slice:
+        attrs |= {name: _moved_to(attrs[name], axes) for name in ("starts", "stops", "steps")}
+    elif node.op is movement.pad:
+        attrs |= {name: _moved_to(attrs[name], axes) for name in ("low", "high")}
+    elif node.op in (movement.flip, window.windows):
+        attrs["axes"] = tuple(axes[a] for a in attrs["axes"])
+    elif node.op is movement.concatenate:
+        attrs["axis"] = axes[attrs["axis"]]
+    else:
+        return None
+    made = node.op.trace(*sources, **attrs)
+    return channels_first.trace(made, axes=(*axes, *range(len(axes), node.ndim)))
+
+
+def already_stored(node: Apply) -> Value | None:
+    """stored(x) -> x, where x is computed and not a view, or a view that has the layout anyway"""
+    if node.op is not window.stored:
+        return None
+    x = node.inputs[0]
+    if not isinstance(x, Apply) or x.op not in (permute, channels_first):
+        return x if not isinstance(x, Apply) or x.op not in (movement.expand, movement.flip) else None
+    source = x.inputs[0].shape
+    strides = [contiguous_strides(source)[a] for a in x.attrs["axes"]]
+    plain = contiguous_strides(x.shape)
+    return x if all(n == 1 or s == p for n, s, p in zip(x.shape, strides, plain, strict=True)) else None
+
+
+LAYOUT_RULES = (permuted_twice, below_elementwise, below_reduction, below_movement, already_stored)
