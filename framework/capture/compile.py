@@ -343,6 +343,7 @@ class CompiledFunction(Generic[P, R]):
             raise
         finally:
             ambient.tracer = None
+            latest.error = None  # its traceback keeps what was recorded, gradient graphs of leaves too
             ambient.grad_enabled = grad_mode
 
     # Inspection

@@ -4,6 +4,8 @@ changed."""
 from __future__ import annotations
 
 import contextlib
+import gc
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -456,3 +458,36 @@ def test_an_op_whose_result_nobody_uses_raises_all_the_same() -> None:
             assert compiled(x, index).tolist() == function(x, index).tolist()
         with pytest.raises(IndexError):
             compiled(x, fw.tensor([0, n]))
+
+
+def test_a_refused_capture_keeps_nothing() -> None:
+    """Of the gradient graph of a leaf least of all: its order would be another in the next backward."""
+    weight = fw.ones(3).requires_grad_()
+
+    def function(x: fw.Tensor) -> fw.Tensor:
+        (weight * x).sum().backward()
+        return x * 2 if x.sum().item() > 0 else x
+
+    gc.disable()
+    try:
+        fw.compile(function)(fw.ones(3))
+        assert weight._accumulator is not None and weight._accumulator() is None
+    finally:
+        gc.enable()
+
+
+def test_half_a_backward_pass(run: Callable[[Function], Function]) -> None:
+    weight = fw.ones(3).requires_grad_()
+
+    def function(x: fw.Tensor) -> None:
+        weight.square().sum().backward()
+        y = x.detach().requires_grad_().tanh()
+        if x.sum() > 0:
+            for _ in range(2):  # the second finds the graph of y used up, after it has reached the weight
+                (y * weight).sum().backward()
+
+    called = run(function)
+    for number in range(1, 4):
+        with pytest.raises(RuntimeError, match="second time"):
+            called(fw.ones(3))
+        same(grad_of(weight), fw.full((3,), number * (2 + 2 * math.tanh(1))))
