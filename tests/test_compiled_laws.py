@@ -40,13 +40,14 @@ def has_compiled_form(op: Op, dtype: DType) -> bool:
     return op is not ops.matmul or dtype.is_floating_point
 
 
+# Sums, whose order is the kernel's own.
+ROUNDED = ("sum", "prod", "matmul", "contract", "convolution", "scatter_add", "take_add")
+
+
 def allowed_ulps(op: Op, dtype: DType) -> int:
     """How far compiled and eager values may be apart: not at all, but for functions and sums, which round."""
-    if isinstance(op, Elementwise):
-        rounded = not op.functions.isdisjoint(ULP_BOUNDS)
-    else:
-        # Products of small integers in float are exact, sums are not.
-        rounded = op.name in ("sum", "prod", "matmul", "scatter_add", "take_add")
+    rounds = isinstance(op, Elementwise) and not op.functions.isdisjoint(ULP_BOUNDS)
+    rounded = rounds or op.name in ROUNDED
     if not rounded or not dtype.is_floating_point:
         return 0
     # NumPy is within 4 ulp of the true value; 16-bit results are equal or neighbours.

@@ -89,8 +89,8 @@ contract: Op = Op(
     _contract,
     _contract_type,
     samples=(
-        Sample(((2, 3, 4, 5), (3, 4, 5, 6)), {"depth": 3}),
-        Sample(((2, 3, 4, 5), (4, 5, 6)), {"depth": 2}),
+        Sample(((2, 3, 1, 2), (3, 1, 2, 6)), {"depth": 3}),
+        Sample(((2, 3, 2, 3), (2, 3, 6)), {"depth": 2}),
         Sample(((2, 1, 3, 4), (2, 4, 5)), {"depth": 1}),
     ),
     categories=(dtypes.FLOATING,),

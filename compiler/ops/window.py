@@ -172,21 +172,26 @@ def _as_product(x: Any, w: Any, *, stride: Ints, dilation: Ints, groups: int) ->
     left, right = ["batch", *group, "channel", *places], [*group, "out", "channel", *taps]
     if group:
         x, w = _grouped(x, groups, 1), _grouped(w, groups, 0)
-    # Channels last: the innermost sums run over adjacent memory.
-    last = [*group, "batch", *places, "channel"], [*group, *taps, "channel", "out"]
+    # A kernel that covers more than it has places is a weight gradient's: images stand for channels, and
+    # what counts as the images here (the channels) are the rows of the product. Else the last places are.
+    turned = math.prod(sizes) > math.prod(map(positions, x.shape[-rank:], sizes, stride, dilation))
+    rows = "batch" if turned else places[-1]
+    # Either way channels last in memory: neighbours in a sum, or in a row, are neighbours there.
+    if turned:
+        last = [*group, "channel", *places, "batch"], [*group, "channel", *taps, "out"]
+    else:
+        last = [*group, "batch", *places, "channel"], [*group, *taps, "channel", "out"]
     x, w = stored(_arranged(x, left, last[0])), stored(_arranged(w, right, last[1]))
     first = len(group) + 1
     x = windows(x, axes=tuple(range(first, first + rank)), sizes=sizes, steps=stride, dilations=dilation)
     left, right = [*last[0], *taps], last[1]
-    channels = w.shape[-2]
+    channels = w.shape[last[1].index("channel")]
     parts = _divisor(channels, math.prod(sizes) * channels // _RUN)
     part = ["part"] if parts > 1 else []
     if part:
         x, w = _grouped(x, parts, left.index("channel")), _grouped(w, parts, right.index("channel"))
         left.insert(left.index("channel"), "part")
         right.insert(right.index("channel"), "part")
-    # Rows of the product are the images or the last of the positions, whichever are more.
-    rows = "batch" if x.shape[left.index("batch")] > x.shape[left.index(places[-1])] else places[-1]
     around = [*part, *group, *(label for label in ("batch", *places) if label != rows)]
     a = _arranged(x, left, [*around, rows, *taps, "channel"])
     b = _arranged(w, right, [*around, *taps, "channel", "out"])
@@ -249,6 +254,19 @@ def _convolution_type(
     return TensorType((x.shape[0], w.shape[0], *placed.shape[2 : 2 + rank]), x.dtype)
 
 
+def _exchanged(x: Any, groups: int, axis: int) -> Any:
+    """The first two axes exchanged; of groups on `axis` 0 inside each, those on 1 stay there."""
+    behind = range(2, len(x.shape))
+    if groups == 1:
+        return permute(x, axes=(1, 0, *behind))
+    split = _grouped(x, groups, axis)
+    axes = (0, 2, 1) if axis == 0 else (2, 1, 0)
+    moved = permute(split, axes=(*axes, *(a + 1 for a in behind)))
+    shape = tuple(moved.shape)
+    first = (shape[0] * shape[1], shape[2]) if axis == 0 else (shape[0], shape[1] * shape[2])
+    return reshape(moved, shape=(*first, *shape[3:]))
+
+
 def _input_gradient(g: Any, out: Any, x: Any, w: Any, *, stride: Ints, dilation: Ints, groups: int) -> Any:
     """Every gradient spread over the positions its window had: a convolution with the kernel turned round."""
     rank = len(stride)
@@ -257,26 +275,18 @@ def _input_gradient(g: Any, out: Any, x: Any, w: Any, *, stride: Ints, dilation:
     shape = (*g.shape[:2], *(s - d for s, d in zip(x.shape[2:], margin[2:], strict=True)))
     g = spread(g, shape, (0,) * len(shape), (1, 1, *stride))
     g = pad(g, low=margin, high=margin, value=0)
-    kernel = permute(_grouped(flip(w, axes=spatial), groups, 0), axes=(0, 2, 1, *(a + 1 for a in spatial)))
-    kernel = reshape(kernel, shape=(x.shape[1], w.shape[0] // groups, *w.shape[2:]))
+    kernel = _exchanged(flip(w, axes=spatial), groups, 0)
     return convolution(g, kernel, stride=(1,) * rank, dilation=dilation, groups=groups)
 
 
 def _weight_gradient(g: Any, out: Any, x: Any, w: Any, *, stride: Ints, dilation: Ints, groups: int) -> Any:
     """The input's windows, of the size of `g`, weighted by it: images take the place of channels."""
     rank = len(stride)
-    spatial = tuple(range(2, 2 + rank))
-    behind = tuple(a + 1 for a in spatial)
-    batch, channels = x.shape[:2]
-    images = permute(_grouped(x, groups, 1), axes=(2, 1, 0, *behind))
-    images = reshape(images, shape=(channels // groups, groups * batch, *x.shape[2:]))
-    weights = permute(_grouped(g, groups, 1), axes=(1, 2, 0, *behind))
-    weights = reshape(weights, shape=(w.shape[0], batch, *g.shape[2:]))
+    images, weights = _exchanged(x, groups, 1), _exchanged(g, 1, 0)
     made = convolution(images, weights, stride=dilation, dilation=stride, groups=groups)
     # A window that does not reach the input's end leaves further positions, that it never took.
-    stops = (channels // groups, w.shape[0], *w.shape[2:])
-    made = slice(made, starts=(0,) * (2 + rank), stops=stops, steps=(1,) * (2 + rank))
-    return permute(made, axes=(1, 0, *spatial))
+    stops = (w.shape[1], w.shape[0], *w.shape[2:])
+    return _exchanged(slice(made, starts=(0,) * (2 + rank), stops=stops, steps=(1,) * (2 + rank)), 1, 0)
 
 
 _PLAIN = {"stride": (1, 1), "dilation": (1, 1), "groups": 1}
@@ -291,7 +301,7 @@ convolution: Op = Op(
     (_input_gradient, _weight_gradient),
     decompose=_as_product,
     samples=(
-        Sample(((2, 3, 5, 6), (4, 3, 3, 2)), _PLAIN),
+        Sample(((2, 3, 5, 6), (4, 3, 2, 1)), _PLAIN),
         Sample(((2, 4, 7, 8), (6, 2, 2, 3)), _STRIDED),
         Sample(((9, 3, 4, 3), (2, 3, 1, 1)), _PLAIN),
         Sample(((2, 3, 5), (6, 1, 2)), {"stride": (2,), "dilation": (1,), "groups": 3}),

@@ -6,6 +6,8 @@ Only an end of the program, or an op that needs row-major memory, pays for a tra
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from compiler.ir import Apply, Value
 from compiler.ops import movement, window
 from compiler.ops.movement import inverse_permutation, permute
@@ -98,11 +100,21 @@ def below_movement(node: Apply) -> Value | None:
     return channels_first.trace(made, axes=(*axes, *range(len(axes), node.ndim)))
 
 
+def _is_pad(x: Value) -> TypeGuard[Apply]:
+    return isinstance(x, Apply) and x.op is movement.pad
+
+
 def already_stored(node: Apply) -> Value | None:
-    """stored(x) -> x, where x is computed and not a view, or a view that has the layout anyway"""
+    """stored(x) -> x, where x is computed and not a view, or a view that has the layout anyway;
+    stored(permute(pad(x))) -> pad(permute(x))
+    """
     if node.op is not window.stored:
         return None
     x = node.inputs[0]
+    if isinstance(x, Apply) and x.op is permute and _is_pad(padded := x.inputs[0]):
+        axes, attrs = x.attrs["axes"], padded.attrs
+        sides = {name: tuple(attrs[name][a] for a in axes) for name in ("low", "high")}
+        return movement.pad.trace(permute.trace(padded.inputs[0], axes=axes), **{**attrs, **sides})
     if not isinstance(x, Apply) or x.op not in (permute, channels_first):
         return x if not isinstance(x, Apply) or x.op not in (movement.expand, movement.flip) else None
     source = x.inputs[0].shape

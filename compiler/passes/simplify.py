@@ -81,8 +81,11 @@ def same_cast(node: Apply) -> Value | None:
 
 
 def same_shape(node: Apply) -> Value | None:
-    """reshape, expand or slice to the shape x has -> x; permute(x, identity) -> x"""
-    if node.op in (movement.reshape, movement.expand, movement.slice) and node.inputs[0].shape == node.shape:
+    """reshape, expand, slice or pad to the shape x has -> x; permute(x, identity) -> x"""
+    if (
+        node.op in (movement.reshape, movement.expand, movement.slice, movement.pad)
+        and node.inputs[0].shape == node.shape
+    ):
         return node.inputs[0]
     if node.op is movement.permute and node.attrs["axes"] == tuple(range(node.ndim)):
         return node.inputs[0]

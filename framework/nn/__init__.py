@@ -25,6 +25,14 @@ from framework.nn.activation import (
     Tanh,
 )
 from framework.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
+from framework.nn.convolution import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
 from framework.nn.dropout import Dropout
 from framework.nn.linear import Embedding, Flatten, Identity, Linear, Unflatten
 from framework.nn.loss import (
@@ -50,6 +58,12 @@ __all__ = [
     "BCELoss",
     "BCEWithLogitsLoss",
     "BatchNorm1d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
     "CrossEntropyLoss",
     "Dropout",
     "Embedding",

@@ -28,6 +28,15 @@ from framework.nn.functional.activation import (
     tanhshrink,
 )
 from framework.nn.functional.classification import cross_entropy, nll_loss
+from framework.nn.functional.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    unfold,
+)
 from framework.nn.functional.dropout import check_probability, dropout
 from framework.nn.functional.linear import (
     bilinear,
@@ -57,6 +66,12 @@ __all__ = [
     "binary_cross_entropy_with_logits",
     "celu",
     "check_probability",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
@@ -97,4 +112,5 @@ __all__ = [
     "softsign",
     "tanh",
     "tanhshrink",
+    "unfold",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,5 +142,20 @@ def test_pad(amounts: tuple[int, ...]) -> None:
 def test_pad_errors() -> None:
     with pytest.raises(ValueError, match="two amounts for each of at most 1"):
         F.pad(fw.ones(2), (1, 1, 1, 1))
-    with pytest.raises(ValueError, match="only 'constant' padding"):
-        F.pad(fw.ones(2, 2), (1, 1), mode="reflect")
+    with pytest.raises(ValueError, match="not one of constant, reflect"):
+        F.pad(fw.ones(2, 2), (1, 1), mode="mirror")
+    with pytest.raises(RuntimeError, match="less than the corresponding input dimension"):
+        F.pad(fw.ones(2, 2), (2, 1), mode="reflect")
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")]
+)
+@pytest.mark.parametrize("amounts", [(1, 2), (2, 1, 1, 0), (-1, 2)])
+def test_pad_from_the_input(amounts: tuple[int, ...], mode: str, name: Any) -> None:
+    x = np.arange(1.0, 13.0).reshape(3, 4)
+    pairs = [(0, 0)] * (2 - len(amounts) // 2) + [amounts[i : i + 2] for i in range(0, len(amounts), 2)][::-1]
+    cut = x[tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(pairs, x.shape, strict=True))]
+    expected = np.pad(cut, [(max(a, 0), max(b, 0)) for a, b in pairs], mode=name)
+    np.testing.assert_array_equal(F.pad(fw.tensor(x), amounts, mode=mode).numpy(), expected)
+    check_gradients(lambda x: F.pad(x, amounts, mode=mode), x)
