@@ -201,6 +201,8 @@ class _Walk:
         self.found: dict[Edge, Any] = {}
         self.buffers: dict[Node, _Buffer] = {}
         self.heap: list[tuple[int, Node]] = []
+        # Contributions that accumulators still wait for.
+        self.awaited: dict[Node, int] = {}
         self.needed: set[Node] | None = None
 
     def run(self, roots: list[Tensor], gradients: list[Any]) -> list[Any]:
@@ -210,27 +212,55 @@ class _Walk:
             self.needed = _leading_to(
                 {node for node, _ in self.targets}, [edge[0] for edge in edges if edge is not None]
             )
-        for edge, g in zip(edges, gradients, strict=True):
-            assert edge is not None, "roots were checked"
-            self._send(edge, g, fresh=False)
+        self._count([edge for edge in edges if edge is not None])
         with _GradMode(self.create_graph):
+            for edge, g in zip(edges, gradients, strict=True):
+                assert edge is not None, "roots were checked"
+                self._send(edge, g, fresh=False)
             while self.heap:
                 _, node = heapq.heappop(self.heap)
                 self._visit(node, self.buffers.pop(node))
+            # Some of what these waited for never came.
+            for node in list(self.buffers):
+                self._complete(node)
         return [] if self.targets is None else [self.found.get(edge) for edge in self.targets]
+
+    def _count(self, edges: list[Edge]) -> None:
+        """Count the contributions that each accumulator will get."""
+        seen: set[Node] = set()
+        nodes: list[Node] = [node for node, _ in edges]
+        while nodes:
+            node = nodes.pop()
+            if type(node) is AccumulateGrad:
+                self.awaited[node] = self.awaited.get(node, 0) + 1
+            elif node not in seen and (self.needed is None or node in self.needed):
+                seen.add(node)
+                nodes += [edge[0] for edge in node.edges if edge is not None]
 
     def _send(self, edge: Edge, g: Any, fresh: bool) -> None:
         node, number = edge
         if self.needed is not None and node not in self.needed:
             return
+        accumulates = type(node) is AccumulateGrad
         buffer = self.buffers.get(node)
         if buffer is None:
             buffer = self.buffers[node] = _Buffer(node.output_count)
-            # Nodes are numbered after their inputs: the highest number has heard from everyone. Accumulators
-            # come as they complete only at the end, which costs nothing, for their gradients stay alive
-            # anyway.
-            heapq.heappush(self.heap, (-node.sequence, node))
-        buffer.add(number, g, fresh)
+            # Nodes are numbered after their inputs: the highest number has heard from everyone. Not so
+            # accumulators: they live as long as anybody uses the leaf, and are numbered by the first.
+            if not accumulates:
+                heapq.heappush(self.heap, (-node.sequence, node))
+        if g is not None:
+            buffer.add(number, g, fresh)
+        if accumulates:
+            self.awaited[node] -= 1
+            if not self.awaited[node]:
+                self._complete(node)
+
+    def _complete(self, accumulator: Node) -> None:
+        """Hand on what an accumulator has got."""
+        buffer = self.buffers.pop(accumulator)
+        if buffer.grads[0] is not None:
+            self._visit(accumulator, buffer)
 
     def _visit(self, node: Node, buffer: _Buffer) -> None:
         grads = buffer.grads
@@ -251,7 +281,7 @@ class _Walk:
             return
         results = node.gradients(grads, self._unpack(node))
         for edge, g in zip(node.edges, results, strict=True):
-            if edge is not None and g is not None:
+            if edge is not None and (g is not None or type(edge[0]) is AccumulateGrad):
                 # What a user's backward returns may be held elsewhere.
                 self._send(edge, g, fresh=isinstance(node, OpNode) and _is_fresh(g, grads))
         if not self.retain_graph:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import framework as fw
+from tests.framework.capture_check import grad_of
 
 
 def leaf(*values: float) -> fw.Tensor:
@@ -409,3 +410,36 @@ def test_gradients_of_large_tensors() -> None:
     x.grad = None
     ((x * 2) * (x * 2)).sum().backward()
     assert (first == 21).all() and (x.grad == 8).all()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_leaf_has_its_gradient_as_soon_as_it_is_complete(kept: bool) -> None:
+    """Whether or not an older graph of the leaf is still alive."""
+    w = fw.ones(3, requires_grad=True)
+    older = (w * 2).sum() if kept else None
+    x = fw.ones(3, requires_grad=True)
+    order: list[str] = []
+    w.register_hook(lambda g: order.append("leaf"))
+    hidden = x.tanh()
+    hidden.register_hook(lambda g: order.append("below"))
+    (hidden * w * w).sum().backward()
+    assert order == ["leaf", "below"]
+    assert older is None or older.grad_fn is not None
+
+
+def test_a_leaf_that_some_paths_do_not_reach() -> None:
+    class OnlyFirst(fw.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, a: fw.Tensor, b: fw.Tensor) -> fw.Tensor:
+            return a + b
+
+        @staticmethod
+        def backward(ctx: Any, g: fw.Tensor) -> Any:
+            return g, None
+
+    a, b = fw.ones(2, requires_grad=True), fw.ones(2, requires_grad=True)
+    (OnlyFirst.apply(a, b) + OnlyFirst.apply(b, a) * 3).sum().backward()
+    assert (grad_of(a).tolist(), grad_of(b).tolist()) == ([1.0, 1.0], [3.0, 3.0])
+    c = fw.ones(2, requires_grad=True)
+    OnlyFirst.apply(a, c).sum().backward()
+    assert c.grad is None
