@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,7 +68,10 @@ class Interpreted:
         """Nothing interrupts it."""
 
 
-def interpret(patch: pytest.MonkeyPatch) -> None:
+@contextlib.contextmanager
+def interpreting() -> Iterator[None]:
     """Make every program of compiled functions an interpreted one."""
-    for module in (variant, backward, book):
-        patch.setattr(module, "Executable", Interpreted)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (variant, backward, book):
+            patch.setattr(module, "Executable", Interpreted)
+        yield

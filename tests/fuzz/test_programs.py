@@ -2,20 +2,17 @@
 
 Four chunks in five are interpreted node by node after the passes; the fifth runs kernels. A chunk that fails
 is made smaller by `python -m tests.fuzz --chunk`. Longer runs of longer programs:
-`python -m tests.fuzz --programs 50000 --seed 1 --jobs 2`.
+`python -m tests.fuzz --programs 50000 --seed 1 --jobs 2 --kernels 5`.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.interpreted import interpret
 from tests.fuzz.run import CHUNK, run_chunk
 
 
 @pytest.mark.parametrize("number", range(2000 // CHUNK))
-def test_random_programs(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    if number % 5:  # machine code takes most of the time
-        interpret(monkeypatch)
-    failed = run_chunk(number, groups=3, shrink=False)
+def test_random_programs(number: int) -> None:
+    failed = run_chunk(number, groups=3, shrink=False, kernels=number % 5 == 0)
     assert failed is None, str(failed)
