@@ -29,10 +29,8 @@ def run_here(seed: int, chunks: list[int], kernels: int) -> int:
         failed = run_chunk(1000 * seed + chunk, groups=LARGE, kernels=chunk % kernels == 0)
         if failed is not None:
             failures += 1
-            print(
-                f"{failed}\nreproduce: python -m tests.fuzz --seed {seed} --chunk {chunk} --kernels {kernels}\n",
-                flush=True,
-            )
+            again = f"python -m tests.fuzz --seed {seed} --chunk {chunk} --kernels {kernels}"
+            print(f"{failed}\nreproduce: {again}\n", flush=True)
     rate = check.tally["programs"] / (time.perf_counter() - begin)
     print(f"seed {seed}: {failures} chunks failed, {dict(check.tally)}, {rate:.1f} programs/s", flush=True)
     return failures
