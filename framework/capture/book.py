@@ -22,6 +22,7 @@ from kernels import dtypes, memory
 from kernels.errors import BuildError
 
 if TYPE_CHECKING:
+    from framework.capture.calls import KnownCall
     from framework.capture.regions import Outcome
 
 Array = np.ndarray[Any, Any]
@@ -82,11 +83,15 @@ class Book:
         self.waiting: dict[Any, None] = {}
         self.interpreted = 0
         self.outcomes: dict[Any, list[Outcome]] = {}
+        # What library calls give, by what they are given; None where their Python is always run.
+        self.calls: dict[Any, KnownCall | None] = {}
+        # Calls whose numbers vary, without those.
+        self.varying: set[Any] = set()
 
     @property
     def full(self) -> bool:
         """Whether there is too much to keep."""
-        return len(self.nodes) + len(self.inputs) > MOST_NODES
+        return len(self.nodes) + len(self.inputs) + len(self.calls) > MOST_NODES
 
     def deserves_a_program(self, key: Any) -> bool:
         """Whether a stretch that has no program gets one now."""

@@ -25,6 +25,7 @@ from compiler.ops.reduction import any as any_
 from compiler.where import user_line
 from framework.access import over
 from framework.capture.book import Book, StretchProgram
+from framework.capture.calls import CallNode, Recording, library_call
 from framework.capture.regions import Outcome, backward, exact_key, optimizer_step
 from framework.deferred import Deferred, known
 from framework.state import ambient, structure
@@ -60,6 +61,9 @@ class Stretch:
         self.written: dict[int, int] = {}
         self.values: list[weakref.ref[Deferred]] = []
         self.tensors: list[weakref.ref[Tensor]] = []
+        # Gradients of library calls that nobody has looked into, and the ops of those calls.
+        self.calls: list[weakref.ref[CallNode]] = []
+        self.inside = 0
         self.stepped: set[Any] = set()
         self.draws: dict[int, tuple[Deferred, Deferred, int]] = {}
 
@@ -75,6 +79,7 @@ class Driver:
         self.function = function
         self.stretch = Stretch(self)
         self.outcome: Outcome | None = None
+        self.recording: Recording | None = None
         # How many of our own stretches of Python are being run, and whether a flush waits for their end.
         self.depth, self.owed = 0, False
         self.finished = False
@@ -86,8 +91,7 @@ class Driver:
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
         """The tensor of an op's result, without history."""
         # Not amid an op: what it has looked at so far would be of a stretch that is over.
-        if len(self.stretch.values) > MOST_DEFERRED:
-            self.flush()
+        self.cut()
         if isinstance(op, Movement):
             source = inputs[0]._data
             if source is not None:
@@ -96,6 +100,15 @@ class Driver:
                 if moved is source or root_of(moved) is root_of(source):
                     return over(moved)
         return self.tensor(self.defer(op, inputs, attrs))
+
+    def cut(self) -> None:
+        """End a stretch that is long enough."""
+        if len(self.stretch.values) + self.stretch.inside > MOST_DEFERRED:
+            self.flush()
+
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a library function, whose Python is run where its outcome is not known."""
+        return library_call(self, function, args, kwargs)
 
     def defer(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Deferred:
         """The value of an op on tensors, deferred values, arrays and numbers."""
@@ -168,9 +181,14 @@ class Driver:
     def _check(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> None:
         """Raise what the op raises on bad input, at its own line: Python goes on after it otherwise."""
         assert op.check is not None, "asked of ops with a check"
-        failed = op.check.failed(*op.typed(tuple([self._value(x) for x in inputs])), **attrs)
+        failed = op.check.failed(*op.typed(tuple([self.seen(x) for x in inputs])), **attrs)
         if type(failed) is Deferred:
-            failed = self._glance(self.defer(any_, (failed,), {"axes": tuple(range(failed.ndim))}))
+            failed = self.defer(any_, (failed,), {"axes": tuple(range(failed.ndim))})
+            if self.recording is not None:
+                self.recording.checks.append(failed.node)
+            failed = self._glance(failed)
+        elif self.recording is not None and failed is not None:
+            self.recording.check(op, inputs, attrs)
         if failed is not None and failed.any():
             raise op.check.error(*op.typed(tuple([self._array(x) for x in inputs])), **attrs)
 
@@ -192,7 +210,11 @@ class Driver:
         with self.lock:
             return self._run_apart(value) if value.array is None else value.array
 
-    def _value(self, x: Any) -> Any:
+    def holds(self, node: Value) -> bool:
+        """Whether a bool of the present stretch is true."""
+        return bool(self._glance(self.value(node)))
+
+    def seen(self, x: Any) -> Any:
         """An operand as an array, where that is known."""
         value = self.read(x) if isinstance(x, Tensor) else x
         return value.array if type(value) is Deferred and value.array is not None else value
@@ -335,6 +357,7 @@ class Driver:
         """Give the memory of `root`, no view, a new value; it was written `through` a view."""
         t = root if through is None else through
         t._storage.writes += 1
+        self._depends()
         if self.outcome is not None:
             self.outcome.write(root, value.node)
         if root._data is None:
@@ -368,6 +391,7 @@ class Driver:
 
     def set_grad(self, t: Tensor, gradient: Tensor | None) -> None:
         """Assign `.grad`."""
+        self._depends()
         if self.outcome is not None:
             if gradient is None or gradient._deferred is None:
                 self.outcome.valid = False
@@ -389,6 +413,7 @@ class Driver:
 
     def stream(self, generator: Any) -> tuple[Deferred, Any]:
         """Seed and offset of the next random stream."""
+        self._depends()
         if self.outcome is not None:
             self.outcome.valid = False
         draws = self.stretch.draws.get(id(generator))
@@ -404,15 +429,22 @@ class Driver:
     def guard(self, read: Callable[[], Any]) -> Any:
         """The value of `read()`: Python asks again at each call."""
         value = read()
+        self._depends()
         if self.outcome is not None:
             self.outcome.guards.append((read, value))
         return value
+
+    def _depends(self) -> None:
+        """Note that a library call did or asked for more than its result says."""
+        if self.recording is not None:
+            self.recording.valid = False
 
     def touch(self, thing: Any) -> None:
         """Python runs each time: nothing to note."""
 
     def created(self, undo: Callable[[], Any]) -> None:
         """State made on first use is real."""
+        self._depends()
         if self.outcome is not None:
             self.outcome.valid = False
 
@@ -431,6 +463,7 @@ class Driver:
 
     def concrete(self, t: Tensor) -> Array:
         """The array of `t`, computed now."""
+        self._depends()
         if self.stretch.values or self.stretch.written:
             self.flush()
         assert t._data is not None, "a flush computes every tensor"
@@ -447,12 +480,17 @@ class Driver:
         """Compute what was deferred and is still referred to, and carry out the writes."""
         with self.lock:
             stretch = self.stretch
+            for call in stretch.calls:
+                if (node := call()) is not None and node.call.stretch is not None:
+                    node.look_inside()
             self.stretch = Stretch(self)
             stretch.open = False
             # The present value of written memory is that memory.
             for array in [a for _, a in stretch.inputs if id(a) in stretch.written]:
                 stretch.memory[id(array)].array = array
             live = [v for r in stretch.values if (v := r()) is not None and v.array is None]
+            # In an order that does not depend on which Python was run.
+            live.sort(key=_serial_of)
             writes = [
                 (number, stretch.inputs[number][0], stretch.memory[at].node)
                 for at, number in stretch.written.items()
@@ -518,6 +556,10 @@ class Driver:
         if lower:
             book.programs[nodes, writes] = program, used
         return program, used
+
+
+def _serial_of(value: Deferred) -> int:
+    return value.node.serial
 
 
 def _located(t: Tensor) -> tuple[Tensor, tuple[Any, ...]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.ir import Value
+from framework.capture.calls import CallNode
 from framework.capture.observe import is_own_class
 from framework.deferred import Deferred
 from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly
@@ -207,7 +208,12 @@ def _signature(roots: list[Edge | None], nodes: dict[Node, int]) -> list[Any] | 
     key.append(tuple([number(edge) for edge in roots]))
     while stack:
         node = stack.pop()
-        if type(node) is OpNode:
+        if type(node) is CallNode:
+            if node.hooks or node.retained or not node.call.unchanged():
+                return None
+            key.append(node.call.known)
+            key += map(number, node.call.edges)
+        elif type(node) is OpNode:
             if node.hooks or node.retained or node.saved is None:
                 return None
             entries = [_entry(entry) for entry in node.saved]
