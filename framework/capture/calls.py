@@ -195,8 +195,11 @@ class CallNode(OpNode):
                 self.__class__ = OpNode  # type: ignore[assignment]
 
     def release(self) -> None:
-        if self.call.known.frees:
-            self.call.free()
+        with self.call.lock:  # another thread may be looking
+            if type(self) is not CallNode:
+                OpNode.release(self)
+            elif self.call.known.frees:
+                self.call.free()
 
 
 class _Inside:
