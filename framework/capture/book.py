@@ -22,7 +22,7 @@ from kernels import dtypes, memory
 from kernels.errors import BuildError
 
 if TYPE_CHECKING:
-    from framework.capture.calls import KnownCall
+    from framework.capture.known import KnownCall
     from framework.capture.regions import Outcome
 
 Array = np.ndarray[Any, Any]
@@ -129,3 +129,22 @@ class Book:
             node = self.inputs.setdefault(key, Input(kind, name=f"t{number}"))
             self.strides[node] = tuple(s // array.itemsize for s in array.strides)
         return node
+
+
+def apart(arrays: list[Array], written: list[Array]) -> list[Array]:
+    """The arrays, copied where they share memory with another that is written."""
+    views = [x for x in written if not memory.is_own(x)]
+    return [
+        x.copy()
+        if any(x is not w and np.may_share_memory(x, w) for w in (views if memory.is_own(x) else written))
+        else x
+        for x in arrays
+    ]
+
+
+def same_bits(a: Array | None, b: Array) -> bool:
+    """Whether two arrays are of one type and hold the same."""
+    if a is None or a.shape != b.shape or a.dtype != b.dtype or a.strides != b.strides:
+        return False
+    bits = np.dtype(f"u{a.itemsize}")
+    return np.array_equal(a.view(bits), b.view(bits))

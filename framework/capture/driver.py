@@ -24,8 +24,9 @@ from compiler.ops.op import Movement, Op
 from compiler.ops.reduction import any as any_
 from compiler.where import user_line
 from framework.access import over
-from framework.capture.book import Book, StretchProgram
-from framework.capture.calls import CallNode, Recording, library_call
+from framework.capture.book import Book, StretchProgram, apart, same_bits
+from framework.capture.calls import Recording, library_call
+from framework.capture.known import CallNode
 from framework.capture.regions import Outcome, backward, exact_key, optimizer_step
 from framework.deferred import Deferred, known
 from framework.state import ambient, structure
@@ -251,7 +252,7 @@ class Driver:
         if id(array) in stretch.written:  # our own Python runs, and writes when it is done
             return stretch.memory[id(array)]
         value = stretch.found.get(id(array))
-        if value is None or not _same_bits(value.array, array):
+        if value is None or not same_bits(value.array, array):
             value = stretch.found[id(array)] = self._adopt(array.copy(order="K"))
         return value
 
@@ -526,7 +527,7 @@ class Driver:
         program, used = self._found(stretch, tuple([v.node for v in live]), tuple(writes))
         arrays = [stretch.inputs[number][1] for number in used]
         if writes:
-            arrays = _apart(arrays, [stretch.inputs[number][1] for number, _, _ in writes])
+            arrays = apart(arrays, [stretch.inputs[number][1] for number, _, _ in writes])
         outputs = program.run(arrays)
         for value, array in zip(live, outputs, strict=True):
             value.array = array
@@ -591,22 +592,3 @@ def _fill(t: Tensor) -> None:
             data = op.compute(data, **attrs)
         t._data = data
     t._deferred = t._traced = None
-
-
-def _apart(arrays: list[Array], written: list[Array]) -> list[Array]:
-    """The arrays, copied where they share memory with another that is written."""
-    views = [x for x in written if not memory.is_own(x)]
-    return [
-        x.copy()
-        if any(x is not w and np.may_share_memory(x, w) for w in (views if memory.is_own(x) else written))
-        else x
-        for x in arrays
-    ]
-
-
-def _same_bits(a: Array | None, b: Array) -> bool:
-    """Whether two arrays are of one type and hold the same."""
-    if a is None or a.shape != b.shape or a.dtype != b.dtype or a.strides != b.strides:
-        return False
-    bits = np.dtype(f"u{a.itemsize}")
-    return np.array_equal(a.view(bits), b.view(bits))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.ir import Value
-from framework.capture.calls import CallNode
+from framework.capture.known import CallNode
 from framework.capture.observe import is_own_class
 from framework.deferred import Deferred
 from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly
