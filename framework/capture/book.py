@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,6 +76,8 @@ class Book:
     def __init__(self) -> None:
         self.nodes: dict[Any, Value] = {}
         self.inputs: dict[Any, Input] = {}
+        # The array that was last input `number`, with its node: most are the same at every call.
+        self.latest: dict[int, tuple[weakref.ref[Array], Input]] = {}
         self.strides: dict[Input, tuple[int, ...]] = {}
         # The stretch in which a number was first met, by the op and its other operands.
         self.numbers: dict[Any, int] = {}
@@ -122,18 +125,24 @@ class Book:
 
     def input(self, number: int, array: Array) -> Input:
         """The node of input `number` for arrays of this layout."""
+        latest = self.latest.get(number)
+        if latest is not None and latest[0]() is array:
+            return latest[1]
         key = number, array.shape, array.dtype, array.strides
         node = self.inputs.get(key)
         if node is None:
             kind = TensorType(array.shape, dtypes.of_numpy(array.dtype))
             node = self.inputs.setdefault(key, Input(kind, name=f"t{number}"))
             self.strides[node] = tuple(s // array.itemsize for s in array.strides)
+        self.latest[number] = weakref.ref(array), node
         return node
 
 
 def apart(arrays: list[Array], written: list[Array]) -> list[Array]:
     """The arrays, copied where they share memory with another that is written."""
     views = [x for x in written if not memory.is_own(x)]
+    if not views and all(map(memory.is_own, arrays)):
+        return arrays
     return [
         x.copy()
         if any(x is not w and np.may_share_memory(x, w) for w in (views if memory.is_own(x) else written))

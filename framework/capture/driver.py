@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +40,7 @@ Array = np.ndarray[Any, Any]
 Write = tuple[int, Input, Value]
 _new, _ref = object.__new__, weakref.ref
 _serial = itertools.count()
+_by_serial = operator.attrgetter("node.serial")
 
 # Ops deferred at most: a function that loops over a whole data set between two reads is cut here.
 MOST_DEFERRED = 5_000
@@ -107,9 +109,7 @@ class Driver:
         if len(self.stretch.values) + self.stretch.inside > MOST_DEFERRED:
             self.flush()
 
-    def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of a library function, whose Python is run where its outcome is not known."""
-        return library_call(self, function, args, kwargs)
+    call = library_call
 
     def defer(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Deferred:
         """The value of an op on tensors, deferred values, arrays and numbers."""
@@ -243,8 +243,17 @@ class Driver:
             number = stretch.numbers[id(array)] = len(stretch.inputs)
             node = self.book.input(number, array)
             stretch.inputs.append((node, array))
-            value = stretch.memory[id(array)] = Deferred(node, stretch, array)
+            value = stretch.memory[id(array)] = _new(Deferred)
+            value.node, value.stretch, value.array = node, stretch, array
         return value
+
+    def node_in(self, t: Tensor) -> Value:
+        """The node of a tensor's value now, where no outcome is being recorded."""
+        data = t._data
+        if data is None or t._base is not None or t._storage.exposed:
+            return self.read(t).node
+        value = self.stretch.memory.get(id(data))
+        return self._adopt(data).node if value is None else value.node
 
     def _found_in(self, array: Array) -> Deferred:
         """The present value of memory that others may write to without our knowing."""
@@ -315,8 +324,9 @@ class Driver:
 
     def value(self, node: Value) -> Deferred:
         """The value of a node of this stretch, in memory of its own."""
-        made = Deferred(node, self.stretch)
-        self.stretch.values.append(_ref(made))
+        made, stretch = _new(Deferred), self.stretch
+        made.node, made.stretch, made.array = node, stretch, None
+        stretch.values.append(_ref(made))
         return made
 
     def own(self, value: Deferred) -> Deferred:
@@ -376,6 +386,21 @@ class Driver:
             self.owed = True
             self.settle()
 
+    def overwrite(self, t: Tensor, value: Deferred) -> None:
+        """`store` in memory that nobody views unknown to us, for a part of ours that is not run."""
+        array, stretch, storage = t._data, self.stretch, t._storage
+        if array is None:
+            self.store(t, value)
+            return
+        storage.writes += 1
+        place = id(array)
+        if place not in stretch.numbers:
+            self._adopt(array)
+        stretch.written[place] = stretch.numbers[place]
+        stretch.memory[place] = value
+        if storage.exposed:
+            self.owed = True
+
     def settle(self) -> None:
         """Carry out what others wait for, unless an optimizer or a backward pass is at work."""
         if self.owed and not self.depth:
@@ -401,6 +426,10 @@ class Driver:
         if gradient is not t._grad:
             t._grad = gradient
             structure.gradients += 1
+
+    def number(self, read: Callable[[], float]) -> Value:
+        """The node of a number that changes from call to call, where no outcome is being recorded."""
+        return self._adopt(np.array(read(), np.float64)).node
 
     def scalar(self, read: Callable[[], float]) -> Tensor:
         """A 0-d float64 tensor of a number that changes from call to call."""
@@ -491,7 +520,7 @@ class Driver:
                 stretch.memory[id(array)].array = array
             live = [v for r in stretch.values if (v := r()) is not None and v.array is None]
             # In an order that does not depend on which Python was run.
-            live.sort(key=_serial_of)
+            live.sort(key=_by_serial)
             writes = [
                 (number, stretch.inputs[number][0], stretch.memory[at].node)
                 for at, number in stretch.written.items()
@@ -557,10 +586,6 @@ class Driver:
         if lower:
             book.programs[nodes, writes] = program, used
         return program, used
-
-
-def _serial_of(value: Deferred) -> int:
-    return value.node.serial
 
 
 def _located(t: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
