@@ -49,8 +49,6 @@ class Inner(NamedTuple):
     # Number of the step that made it, and of the tensor it views; -1 for none.
     step: int
     base: int
-    # Whether it views what that tensor does, which is a view itself.
-    through: bool
     view: tuple[Step, ...]
     view_kind: int
 
@@ -232,8 +230,6 @@ class _Inside:
         else:
             base = t._base = self.tensors[inner.base]
             t._view, t._view_kind = inner.view, inner.view_kind
-            if inner.through:
-                t._base, t._view = base._base, (*base._view, *inner.view)
             t._view_version = self.versions[inner.storage]
             if base._data is not None:
                 data = base._data

@@ -203,8 +203,7 @@ class Reader:
                 base = self.places[id(self.arguments[argument])]
                 view = view[len(self.arguments[argument]._view) :]
         kind = TensorType(tuple(t.shape), t.dtype) if t._traced is None else t._traced
-        storage, through = self._storage(t._storage), argument is not None
-        inner = Inner(kind, value, storage, step, base, through, view, t._view_kind)
+        inner = Inner(kind, value, self._storage(t._storage), step, base, view, t._view_kind)
         self.known.inner.append(inner)
         place = self.places[id(t)] = len(self.known.kept) + len(self.known.inner)
         return place
