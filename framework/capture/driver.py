@@ -28,6 +28,7 @@ from framework.access import over
 from framework.capture.book import Book, StretchProgram, apart, same_bits
 from framework.capture.calls import Recording, library_call
 from framework.capture.known import CallNode
+from framework.capture.placing import fill, located
 from framework.capture.regions import Outcome, backward, exact_key, optimizer_step
 from framework.deferred import Deferred, known
 from framework.state import ambient, structure
@@ -295,7 +296,7 @@ class Driver:
                 return self._present(t)
             assert t._deferred is not None, "a tensor without memory is deferred"
             return t._deferred
-        root, chain = _located(t)
+        root, chain = located(t)
         if root is t:
             return self._present(t)
         value = self.read(root)
@@ -349,7 +350,7 @@ class Driver:
 
     def write(self, t: Tensor, data: Any) -> None:
         """Overwrite `t`: its memory has a new value from here on, seen by every view."""
-        root, chain = _located(t)
+        root, chain = located(t)
         new = data if type(data) is Deferred else self._adopt(np.asarray(data))
         if new.stretch is not self.stretch:
             new = self._adopt(known(new))
@@ -529,7 +530,7 @@ class Driver:
             for reference in stretch.tensors:
                 t = reference()
                 if t is not None and t._data is None:
-                    _fill(t)
+                    fill(t)
             if program is not None and program.executable is not None:
                 program.executable.let_through()
 
@@ -586,34 +587,3 @@ class Driver:
         if lower:
             book.programs[nodes, writes] = program, used
         return program, used
-
-
-def _located(t: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
-    """The tensor whose memory `t` views, and the movements from it to `t`; `t` where those are not known."""
-    root, chain = t, ()
-    while root._base is not None:
-        chain = (*root._view, *chain)
-        root = root._base
-    data = t._data
-    if data is not None and root is not t:
-        # Another `.data`, or a reinterpretation of the memory.
-        base = root._data
-        if base is None or (data is not base and (not chain or root_of(data) is not root_of(base))):
-            return t, ()
-    return root, chain
-
-
-def _fill(t: Tensor) -> None:
-    """Give a tensor of a stretch that has been computed its memory."""
-    base = t._base
-    if base is None:
-        assert t._deferred is not None, "a tensor without memory is deferred"
-        t._data = t._deferred.array
-    else:
-        if base._data is None:
-            _fill(base)
-        data: Any = base._data
-        for op, attrs in t._view:
-            data = op.compute(data, **attrs)
-        t._data = data
-    t._deferred = t._traced = None
