@@ -23,7 +23,9 @@ from compiler.types import TensorType
 from framework.deferred import Deferred
 from framework.state import ambient
 
-_serial = itertools.count()
+# Nodes are numbered with gaps, so that a node that comes to stand for several leaves room for the others.
+ROOM = 64
+next_sequence = itertools.count(0, ROOM).__next__
 
 UNUSED, TYPE_ONLY, VALUE = 0, 1, 2
 
@@ -42,7 +44,7 @@ class Node:
         self.label = label
         self.hooks: dict[int, Mapping[int, Callable[..., Any]]] | None = None
         self.retained: dict[int, weakref.ref[Any]] | None = None
-        self.sequence = next(_serial)
+        self.sequence = next_sequence()
 
     def name(self) -> str:
         """Name of the operation, as PyTorch spells it: `MulBackward0`."""
@@ -133,7 +135,8 @@ class TypeOnly:
 class OpNode(Node):
     """The gradient of one op application."""
 
-    __slots__ = ("attrs", "op", "positions", "saved", "shapes")
+    # `call` is of the subclass alone, which turns into this class and so has its layout.
+    __slots__ = ("attrs", "call", "op", "positions", "saved", "shapes")
 
     def __init__(
         self,
@@ -147,7 +150,7 @@ class OpNode(Node):
         # Not through super(): one is made for each operation, and the call costs as much as the rest.
         self.edges = edges
         self.label = self.hooks = self.retained = None
-        self.sequence = next(_serial)
+        self.sequence = next_sequence()
         self.op = op
         self.attrs = attrs
         self.positions = positions

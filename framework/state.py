@@ -76,6 +76,21 @@ def guarded(read: Callable[[], Any]) -> Any:
     return read() if ambient.tracer is None else ambient.tracer.guard(read)
 
 
+def composite(function: F) -> F:
+    """Mark a function of several ops that depends on its arguments' types and plain values alone, and only
+    computes: a driven call need not run its Python again.
+    """
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        tracer = ambient.tracer
+        if tracer is None or not tracer.drives:
+            return function(*args, **kwargs)
+        return tracer.call(function, args, kwargs)
+
+    return called  # type: ignore[return-value]
+
+
 @contextlib.contextmanager
 def concrete(undo: Callable[[], Any]) -> Iterator[None]:
     """Compute real values inside, capture or not: for state made on first use. A capture that fails calls

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from kernels import dtypes, memory
 from kernels.errors import BuildError
 
 if TYPE_CHECKING:
+    from framework.capture.known import KnownCall
     from framework.capture.regions import Outcome
 
 Array = np.ndarray[Any, Any]
@@ -74,6 +76,8 @@ class Book:
     def __init__(self) -> None:
         self.nodes: dict[Any, Value] = {}
         self.inputs: dict[Any, Input] = {}
+        # The array that was last input `number`, with its node: most are the same at every call.
+        self.latest: dict[int, tuple[weakref.ref[Array], Input]] = {}
         self.strides: dict[Input, tuple[int, ...]] = {}
         # The stretch in which a number was first met, by the op and its other operands.
         self.numbers: dict[Any, int] = {}
@@ -82,11 +86,15 @@ class Book:
         self.waiting: dict[Any, None] = {}
         self.interpreted = 0
         self.outcomes: dict[Any, list[Outcome]] = {}
+        # What library calls give, by what they are given; None where their Python is always run.
+        self.calls: dict[Any, KnownCall | None] = {}
+        # Calls whose numbers vary, without those.
+        self.varying: set[Any] = set()
 
     @property
     def full(self) -> bool:
         """Whether there is too much to keep."""
-        return len(self.nodes) + len(self.inputs) > MOST_NODES
+        return len(self.nodes) + len(self.inputs) + len(self.calls) > MOST_NODES
 
     def deserves_a_program(self, key: Any) -> bool:
         """Whether a stretch that has no program gets one now."""
@@ -117,10 +125,35 @@ class Book:
 
     def input(self, number: int, array: Array) -> Input:
         """The node of input `number` for arrays of this layout."""
+        latest = self.latest.get(number)
+        if latest is not None and latest[0]() is array:
+            return latest[1]
         key = number, array.shape, array.dtype, array.strides
         node = self.inputs.get(key)
         if node is None:
             kind = TensorType(array.shape, dtypes.of_numpy(array.dtype))
             node = self.inputs.setdefault(key, Input(kind, name=f"t{number}"))
             self.strides[node] = tuple(s // array.itemsize for s in array.strides)
+        self.latest[number] = weakref.ref(array), node
         return node
+
+
+def apart(arrays: list[Array], written: list[Array]) -> list[Array]:
+    """The arrays, copied where they share memory with another that is written."""
+    views = [x for x in written if not memory.is_own(x)]
+    if not views and all(map(memory.is_own, arrays)):
+        return arrays
+    return [
+        x.copy()
+        if any(x is not w and np.may_share_memory(x, w) for w in (views if memory.is_own(x) else written))
+        else x
+        for x in arrays
+    ]
+
+
+def same_bits(a: Array | None, b: Array) -> bool:
+    """Whether two arrays are of one type and hold the same."""
+    if a is None or a.shape != b.shape or a.dtype != b.dtype or a.strides != b.strides:
+        return False
+    bits = np.dtype(f"u{a.itemsize}")
+    return np.array_equal(a.view(bits), b.view(bits))

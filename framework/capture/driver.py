@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +25,10 @@ from compiler.ops.op import Movement, Op
 from compiler.ops.reduction import any as any_
 from compiler.where import user_line
 from framework.access import over
-from framework.capture.book import Book, StretchProgram
+from framework.capture.book import Book, StretchProgram, apart, same_bits
+from framework.capture.calls import Recording, library_call
+from framework.capture.known import CallNode
+from framework.capture.placing import fill, located
 from framework.capture.regions import Outcome, backward, exact_key, optimizer_step
 from framework.deferred import Deferred, known
 from framework.state import ambient, structure
@@ -37,6 +41,7 @@ Array = np.ndarray[Any, Any]
 Write = tuple[int, Input, Value]
 _new, _ref = object.__new__, weakref.ref
 _serial = itertools.count()
+_by_serial = operator.attrgetter("node.serial")
 
 # Ops deferred at most: a function that loops over a whole data set between two reads is cut here.
 MOST_DEFERRED = 5_000
@@ -60,6 +65,9 @@ class Stretch:
         self.written: dict[int, int] = {}
         self.values: list[weakref.ref[Deferred]] = []
         self.tensors: list[weakref.ref[Tensor]] = []
+        # Gradients of library calls that nobody has looked into, and the ops of those calls.
+        self.calls: list[weakref.ref[CallNode]] = []
+        self.inside = 0
         self.stepped: set[Any] = set()
         self.draws: dict[int, tuple[Deferred, Deferred, int]] = {}
 
@@ -75,6 +83,7 @@ class Driver:
         self.function = function
         self.stretch = Stretch(self)
         self.outcome: Outcome | None = None
+        self.recording: Recording | None = None
         # How many of our own stretches of Python are being run, and whether a flush waits for their end.
         self.depth, self.owed = 0, False
         self.finished = False
@@ -86,8 +95,7 @@ class Driver:
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
         """The tensor of an op's result, without history."""
         # Not amid an op: what it has looked at so far would be of a stretch that is over.
-        if len(self.stretch.values) > MOST_DEFERRED:
-            self.flush()
+        self.cut()
         if isinstance(op, Movement):
             source = inputs[0]._data
             if source is not None:
@@ -96,6 +104,13 @@ class Driver:
                 if moved is source or root_of(moved) is root_of(source):
                     return over(moved)
         return self.tensor(self.defer(op, inputs, attrs))
+
+    def cut(self) -> None:
+        """End a stretch that is long enough."""
+        if len(self.stretch.values) + self.stretch.inside > MOST_DEFERRED:
+            self.flush()
+
+    call = library_call
 
     def defer(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Deferred:
         """The value of an op on tensors, deferred values, arrays and numbers."""
@@ -168,9 +183,14 @@ class Driver:
     def _check(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> None:
         """Raise what the op raises on bad input, at its own line: Python goes on after it otherwise."""
         assert op.check is not None, "asked of ops with a check"
-        failed = op.check.failed(*op.typed(tuple([self._value(x) for x in inputs])), **attrs)
+        failed = op.check.failed(*op.typed(tuple([self.seen(x) for x in inputs])), **attrs)
         if type(failed) is Deferred:
-            failed = self._glance(self.defer(any_, (failed,), {"axes": tuple(range(failed.ndim))}))
+            failed = self.defer(any_, (failed,), {"axes": tuple(range(failed.ndim))})
+            if self.recording is not None:
+                self.recording.checks.append(failed.node)
+            failed = self._glance(failed)
+        elif self.recording is not None and failed is not None:
+            self.recording.check(op, inputs, attrs)
         if failed is not None and failed.any():
             raise op.check.error(*op.typed(tuple([self._array(x) for x in inputs])), **attrs)
 
@@ -192,7 +212,11 @@ class Driver:
         with self.lock:
             return self._run_apart(value) if value.array is None else value.array
 
-    def _value(self, x: Any) -> Any:
+    def holds(self, node: Value) -> bool:
+        """Whether a bool of the present stretch is true."""
+        return bool(self._glance(self.value(node)))
+
+    def seen(self, x: Any) -> Any:
         """An operand as an array, where that is known."""
         value = self.read(x) if isinstance(x, Tensor) else x
         return value.array if type(value) is Deferred and value.array is not None else value
@@ -220,8 +244,17 @@ class Driver:
             number = stretch.numbers[id(array)] = len(stretch.inputs)
             node = self.book.input(number, array)
             stretch.inputs.append((node, array))
-            value = stretch.memory[id(array)] = Deferred(node, stretch, array)
+            value = stretch.memory[id(array)] = _new(Deferred)
+            value.node, value.stretch, value.array = node, stretch, array
         return value
+
+    def node_in(self, t: Tensor) -> Value:
+        """The node of a tensor's value now, where no outcome is being recorded."""
+        data = t._data
+        if data is None or t._base is not None or t._storage.exposed:
+            return self.read(t).node
+        value = self.stretch.memory.get(id(data))
+        return self._adopt(data).node if value is None else value.node
 
     def _found_in(self, array: Array) -> Deferred:
         """The present value of memory that others may write to without our knowing."""
@@ -229,7 +262,7 @@ class Driver:
         if id(array) in stretch.written:  # our own Python runs, and writes when it is done
             return stretch.memory[id(array)]
         value = stretch.found.get(id(array))
-        if value is None or not _same_bits(value.array, array):
+        if value is None or not same_bits(value.array, array):
             value = stretch.found[id(array)] = self._adopt(array.copy(order="K"))
         return value
 
@@ -263,7 +296,7 @@ class Driver:
                 return self._present(t)
             assert t._deferred is not None, "a tensor without memory is deferred"
             return t._deferred
-        root, chain = _located(t)
+        root, chain = located(t)
         if root is t:
             return self._present(t)
         value = self.read(root)
@@ -292,8 +325,9 @@ class Driver:
 
     def value(self, node: Value) -> Deferred:
         """The value of a node of this stretch, in memory of its own."""
-        made = Deferred(node, self.stretch)
-        self.stretch.values.append(_ref(made))
+        made, stretch = _new(Deferred), self.stretch
+        made.node, made.stretch, made.array = node, stretch, None
+        stretch.values.append(_ref(made))
         return made
 
     def own(self, value: Deferred) -> Deferred:
@@ -316,7 +350,7 @@ class Driver:
 
     def write(self, t: Tensor, data: Any) -> None:
         """Overwrite `t`: its memory has a new value from here on, seen by every view."""
-        root, chain = _located(t)
+        root, chain = located(t)
         new = data if type(data) is Deferred else self._adopt(np.asarray(data))
         if new.stretch is not self.stretch:
             new = self._adopt(known(new))
@@ -335,6 +369,7 @@ class Driver:
         """Give the memory of `root`, no view, a new value; it was written `through` a view."""
         t = root if through is None else through
         t._storage.writes += 1
+        self._depends()
         if self.outcome is not None:
             self.outcome.write(root, value.node)
         if root._data is None:
@@ -352,6 +387,21 @@ class Driver:
             self.owed = True
             self.settle()
 
+    def overwrite(self, t: Tensor, value: Deferred) -> None:
+        """`store` in memory that nobody views unknown to us, for a part of ours that is not run."""
+        array, stretch, storage = t._data, self.stretch, t._storage
+        if array is None:
+            self.store(t, value)
+            return
+        storage.writes += 1
+        place = id(array)
+        if place not in stretch.numbers:
+            self._adopt(array)
+        stretch.written[place] = stretch.numbers[place]
+        stretch.memory[place] = value
+        if storage.exposed:
+            self.owed = True
+
     def settle(self) -> None:
         """Carry out what others wait for, unless an optimizer or a backward pass is at work."""
         if self.owed and not self.depth:
@@ -368,6 +418,7 @@ class Driver:
 
     def set_grad(self, t: Tensor, gradient: Tensor | None) -> None:
         """Assign `.grad`."""
+        self._depends()
         if self.outcome is not None:
             if gradient is None or gradient._deferred is None:
                 self.outcome.valid = False
@@ -376,6 +427,10 @@ class Driver:
         if gradient is not t._grad:
             t._grad = gradient
             structure.gradients += 1
+
+    def number(self, read: Callable[[], float]) -> Value:
+        """The node of a number that changes from call to call, where no outcome is being recorded."""
+        return self._adopt(np.array(read(), np.float64)).node
 
     def scalar(self, read: Callable[[], float]) -> Tensor:
         """A 0-d float64 tensor of a number that changes from call to call."""
@@ -389,6 +444,7 @@ class Driver:
 
     def stream(self, generator: Any) -> tuple[Deferred, Any]:
         """Seed and offset of the next random stream."""
+        self._depends()
         if self.outcome is not None:
             self.outcome.valid = False
         draws = self.stretch.draws.get(id(generator))
@@ -404,15 +460,22 @@ class Driver:
     def guard(self, read: Callable[[], Any]) -> Any:
         """The value of `read()`: Python asks again at each call."""
         value = read()
+        self._depends()
         if self.outcome is not None:
             self.outcome.guards.append((read, value))
         return value
+
+    def _depends(self) -> None:
+        """Note that a library call did or asked for more than its result says."""
+        if self.recording is not None:
+            self.recording.valid = False
 
     def touch(self, thing: Any) -> None:
         """Python runs each time: nothing to note."""
 
     def created(self, undo: Callable[[], Any]) -> None:
         """State made on first use is real."""
+        self._depends()
         if self.outcome is not None:
             self.outcome.valid = False
 
@@ -431,6 +494,7 @@ class Driver:
 
     def concrete(self, t: Tensor) -> Array:
         """The array of `t`, computed now."""
+        self._depends()
         if self.stretch.values or self.stretch.written:
             self.flush()
         assert t._data is not None, "a flush computes every tensor"
@@ -447,12 +511,17 @@ class Driver:
         """Compute what was deferred and is still referred to, and carry out the writes."""
         with self.lock:
             stretch = self.stretch
+            for call in stretch.calls:
+                if (node := call()) is not None and node.call.stretch is not None:
+                    node.look_inside()
             self.stretch = Stretch(self)
             stretch.open = False
             # The present value of written memory is that memory.
             for array in [a for _, a in stretch.inputs if id(a) in stretch.written]:
                 stretch.memory[id(array)].array = array
             live = [v for r in stretch.values if (v := r()) is not None and v.array is None]
+            # In an order that does not depend on which Python was run.
+            live.sort(key=_by_serial)
             writes = [
                 (number, stretch.inputs[number][0], stretch.memory[at].node)
                 for at, number in stretch.written.items()
@@ -461,7 +530,7 @@ class Driver:
             for reference in stretch.tensors:
                 t = reference()
                 if t is not None and t._data is None:
-                    _fill(t)
+                    fill(t)
             if program is not None and program.executable is not None:
                 program.executable.let_through()
 
@@ -488,7 +557,7 @@ class Driver:
         program, used = self._found(stretch, tuple([v.node for v in live]), tuple(writes))
         arrays = [stretch.inputs[number][1] for number in used]
         if writes:
-            arrays = _apart(arrays, [stretch.inputs[number][1] for number, _, _ in writes])
+            arrays = apart(arrays, [stretch.inputs[number][1] for number, _, _ in writes])
         outputs = program.run(arrays)
         for value, array in zip(live, outputs, strict=True):
             value.array = array
@@ -518,53 +587,3 @@ class Driver:
         if lower:
             book.programs[nodes, writes] = program, used
         return program, used
-
-
-def _located(t: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
-    """The tensor whose memory `t` views, and the movements from it to `t`; `t` where those are not known."""
-    root, chain = t, ()
-    while root._base is not None:
-        chain = (*root._view, *chain)
-        root = root._base
-    data = t._data
-    if data is not None and root is not t:
-        # Another `.data`, or a reinterpretation of the memory.
-        base = root._data
-        if base is None or (data is not base and (not chain or root_of(data) is not root_of(base))):
-            return t, ()
-    return root, chain
-
-
-def _fill(t: Tensor) -> None:
-    """Give a tensor of a stretch that has been computed its memory."""
-    base = t._base
-    if base is None:
-        assert t._deferred is not None, "a tensor without memory is deferred"
-        t._data = t._deferred.array
-    else:
-        if base._data is None:
-            _fill(base)
-        data: Any = base._data
-        for op, attrs in t._view:
-            data = op.compute(data, **attrs)
-        t._data = data
-    t._deferred = t._traced = None
-
-
-def _apart(arrays: list[Array], written: list[Array]) -> list[Array]:
-    """The arrays, copied where they share memory with another that is written."""
-    views = [x for x in written if not memory.is_own(x)]
-    return [
-        x.copy()
-        if any(x is not w and np.may_share_memory(x, w) for w in (views if memory.is_own(x) else written))
-        else x
-        for x in arrays
-    ]
-
-
-def _same_bits(a: Array | None, b: Array) -> bool:
-    """Whether two arrays are of one type and hold the same."""
-    if a is None or a.shape != b.shape or a.dtype != b.dtype or a.strides != b.strides:
-        return False
-    bits = np.dtype(f"u{a.itemsize}")
-    return np.array_equal(a.view(bits), b.view(bits))

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.ir import Value
+from framework.capture.known import CallNode
 from framework.capture.observe import is_own_class
 from framework.deferred import Deferred
-from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly
+from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly, shape_of
 from framework.optim.optimizer import Optimizer
 from framework.storage import root_of
 from framework.tensor import Tensor, edge_of
@@ -96,20 +97,28 @@ class Outcome:
             if read() != value:
                 return False
         for kind, thing, node in self.reads:
-            t = thing if kind == TENSOR else thing._grad if kind == GRADIENT else driver.scalar(thing)
-            if t is None or driver.read(t).node is not node:
+            if kind == SCALAR:
+                found = driver.number(thing)
+            else:
+                t = thing if kind == TENSOR else thing._grad
+                if t is None:
+                    return False
+                found = driver.node_in(t)
+            if found is not node:
                 return False
-        if any(e != "gradient" and not _is_alone(t if e == "write" else t._grad) for e, t, _ in self.effects):
-            return False
         if not self._is_apart():
             return False
+        for effect, t, _ in self.effects:
+            if effect != "gradient" and not _is_alone(t if effect == "write" else t._grad):
+                return False
         for effect, t, node in self.effects:
+            value = driver.value(node)
             if effect == "gradient":
-                driver.set_grad(t, driver.tensor(driver.value(node)))
+                driver.set_grad(t, driver.tensor(value))
             else:
                 target = t if effect == "write" else t._grad
                 assert target is not None, "its gradient was read"
-                driver.store(target, driver.value(node))
+                driver.overwrite(target, value)
         return True
 
 
@@ -123,7 +132,10 @@ def _memory(t: Tensor | None) -> int:
     assert t is not None, "a gradient that was read is there"
     while t._base is not None:
         t = t._base
-    return id(t if t._data is None else root_of(t._data))
+    data = t._data
+    if data is None:
+        return id(t)
+    return id(data if data.base is None else root_of(data))
 
 
 def again(driver: Driver, key: Any, leaves: Callable[[], Sequence[Tensor]], body: Callable[[], Any]) -> bool:
@@ -166,8 +178,9 @@ def optimizer_step(driver: Driver, optimizer: Optimizer, body: Callable[[], Any]
         key.append(id(group))
         for p in group["params"]:
             key += (id(p), p._grad is None)
-            if p in optimizer.state:
-                key += [id(v) if isinstance(v, Tensor) else repr(v) for v in optimizer.state[p].values()]
+            held = optimizer.state.get(p)
+            if held is not None:
+                key += [id(v) if isinstance(v, Tensor) else repr(v) for v in held.values()]
     again(driver, tuple(key), lambda: [p for g in optimizer.param_groups for p in g["params"]], body)
 
 
@@ -207,7 +220,12 @@ def _signature(roots: list[Edge | None], nodes: dict[Node, int]) -> list[Any] | 
     key.append(tuple([number(edge) for edge in roots]))
     while stack:
         node = stack.pop()
-        if type(node) is OpNode:
+        if type(node) is CallNode:
+            if node.hooks or node.retained or not node.call.unchanged():
+                return None
+            key.append(node.call.known)
+            key += map(number, node.call.edges)
+        elif type(node) is OpNode:
             if node.hooks or node.retained or node.saved is None:
                 return None
             entries = [_entry(entry) for entry in node.saved]
@@ -219,7 +237,7 @@ def _signature(roots: list[Edge | None], nodes: dict[Node, int]) -> list[Any] | 
             t = node.tensor
             if t._hooks or t._post_accumulate_hooks:
                 return None
-            key += (id(t), tuple(t.shape), t._grad is None)
+            key += (id(t), shape_of(t), t._grad is None)
         else:
             return None
     return key

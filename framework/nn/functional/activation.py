@@ -12,6 +12,7 @@ from compiler.ops.arithmetic import minimum
 from compiler.ops.compare import where
 from framework import reductions
 from framework.inplace import update
+from framework.state import composite
 from framework.tensor import Tensor
 from kernels import dtypes
 from kernels.dtypes import DType
@@ -25,11 +26,13 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
     return input.relu_() if inplace else input.relu()
 
 
+@composite
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(x, 0), 6)."""
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
+@composite
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """x limited to [min_val, max_val]; no gradient at or past the limits. Raises ValueError when they
     cross.
@@ -45,6 +48,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     return where(inside, input, input.detach().clamp(min_val, max_val))
 
 
+@composite
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x above 0, `negative_slope` * x elsewhere."""
     if inplace:
@@ -52,6 +56,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     return where(input > 0, input, input * negative_slope)
 
 
+@composite
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x above 0, weight * x elsewhere; `weight` holds one value, or one per channel (dimension 1)."""
     if weight.numel() != 1:
@@ -64,6 +69,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return where(input > 0, input, input * weight)
 
 
+@composite
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x above 0, alpha * (exp(x) - 1) elsewhere."""
     if inplace:
@@ -72,6 +78,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return where(input > 0, input, below * alpha)
 
 
+@composite
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """scale * elu(x, alpha), with the constants that keep mean 0 and variance 1."""
     if inplace:
@@ -79,6 +86,7 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
     return elu(input, SELU_ALPHA) * SELU_SCALE
 
 
+@composite
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
     if inplace:
@@ -87,6 +95,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return where(input > 0, input, below * alpha)
 
 
+@composite
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x) by the error function, or by the tanh formula with `approximate="tanh"`."""
     if approximate == "none":
@@ -107,6 +116,7 @@ def tanh(input: Tensor) -> Tensor:
     return input.tanh()
 
 
+@composite
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x)."""
     if inplace:
@@ -114,12 +124,14 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     return input * input.sigmoid()
 
 
+@composite
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(x)) = min(x, 0) - log(1 + exp(-|x|))."""
     # The tie of minimum at 0 gives 1/2, the exact gradient there; clamp would give 1.
     return minimum(input, 0.0) - (-input.abs()).exp().log1p()
 
 
+@composite
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, and x itself where beta * x is above `threshold`."""
     scaled = input * beta
@@ -127,6 +139,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     return where(linear, input, where(linear, 0.0, scaled).exp().log1p() / beta)
 
 
+@composite
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * tanh(softplus(x)). Misra, BMVC 2020."""
     if inplace:
@@ -134,6 +147,7 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     return input * softplus(input).tanh()
 
 
+@composite
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """relu6(x + 3) / 6."""
     if inplace:
@@ -141,6 +155,7 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     return relu6(input + 3.0) / 6.0
 
 
+@composite
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * relu6(x + 3) / 6."""
     if inplace:
@@ -148,16 +163,19 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     return input * relu6(input + 3.0) / 6.0
 
 
+@composite
 def softsign(input: Tensor) -> Tensor:
     """x / (1 + |x|)."""
     return input / (input.abs() + 1.0)
 
 
+@composite
 def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x)."""
     return input - input.tanh()
 
 
+@composite
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """First half of `dim` times the sigmoid of the second. Raises RuntimeError for an odd size."""
     size = input.shape[dim]
@@ -178,17 +196,20 @@ def _chosen_dim(input: Tensor, dim: int | None) -> int:
     return dim if dim is not None else (0 if input.dim() in (0, 1, 3) else 1)
 
 
+@composite
 def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`, shifted by the maximum; a row of -inf is NaN."""
     x = input if dtype is None else input.to(dtype)
     return reductions.softmax(widened(x), _chosen_dim(x, dim)).to(x.dtype)
 
 
+@composite
 def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """softmax(-x)."""
     return softmax(-input, dim, dtype)
 
 
+@composite
 def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """log(softmax(x)) along `dim`, without the rounding of taking the logarithm afterwards."""
     x = input if dtype is None else input.to(dtype)

@@ -10,10 +10,12 @@ from compiler.ops.compare import where
 from compiler.ops.indexing import take
 from framework.nn.functional.activation import log_softmax, widened
 from framework.nn.functional.loss import check_reduction, reduced
+from framework.state import composite
 from framework.tensor import Tensor
 from kernels import dtypes
 
 
+@composite
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -31,6 +33,7 @@ def nll_loss(
     return _class_index_loss(input, target, weight, ignore_index, reduction, 0.0)
 
 
+@composite
 def cross_entropy(
     input: Tensor,
     target: Tensor,

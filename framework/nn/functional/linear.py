@@ -9,10 +9,12 @@ from compiler.ops.indexing import take
 from framework.creation import arange
 from framework.nn.functional.activation import softmax
 from framework.nn.functional.dropout import dropout
+from framework.state import composite
 from framework.tensor import Tensor
 from kernels import dtypes
 
 
+@composite
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`input @ weight.T + bias`: (..., in) with weight (out, in) to (..., out). RuntimeError when sizes
     differ.
@@ -26,6 +28,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return result if bias is None else result + bias
 
 
+@composite
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """y[..., k] = input1[..., i] * weight[k, i, j] * input2[..., j] + bias[k]."""
     rows = (input1.unsqueeze(-2).unsqueeze(-2) @ weight).squeeze(-2)
@@ -33,6 +36,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     return result if bias is None else result + bias
 
 
+@composite
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of `weight` at integer indices of any shape. Raises IndexError for negative or too large ones.
 
@@ -60,6 +64,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return zeros.scatter(-1, tensor.unsqueeze(-1), 1)
 
 
+@composite
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -90,11 +95,13 @@ def scaled_dot_product_attention(
     return dropout(softmax(scores, -1), dropout_p) @ value
 
 
+@composite
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x / max(norm of x along `dim`, eps)."""
     return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
 
 
+@composite
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 · x2 / (|x1| |x2|) along `dim`, each norm at least `eps`."""
     norms = x1.norm(2, dim).clamp(min=eps) * x2.norm(2, dim).clamp(min=eps)

@@ -12,6 +12,7 @@ from compiler.ops.checked import unit_interval
 from compiler.ops.compare import where
 from framework.autograd import Function
 from framework.nn.functional.activation import logsigmoid
+from framework.state import composite
 from framework.tensor import Tensor
 
 
@@ -41,6 +42,11 @@ def _warn_of_sizes(input: Tensor, target: Tensor) -> None:
 def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """(input - target) squared."""
     _warn_of_sizes(input, target)
+    return _squared(input, target, reduction)
+
+
+@composite
+def _squared(input: Tensor, target: Tensor, reduction: str) -> Tensor:
     difference = input - target
     return reduced(difference * difference, reduction)
 
@@ -48,6 +54,11 @@ def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tenso
 def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """|input - target|; the gradient where they agree is 0."""
     _warn_of_sizes(input, target)
+    return _absolute(input, target, reduction)
+
+
+@composite
+def _absolute(input: Tensor, target: Tensor, reduction: str) -> Tensor:
     return reduced((input - target).abs(), reduction)
 
 
@@ -58,6 +69,11 @@ def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", be
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
     _warn_of_sizes(input, target)
+    return _smooth(input, target, reduction, beta)
+
+
+@composite
+def _smooth(input: Tensor, target: Tensor, reduction: str, beta: float) -> Tensor:
     difference = input - target
     size = difference.abs()
     return reduced(where(size < beta, difference * difference * (0.5 / beta), size - 0.5 * beta), reduction)
@@ -68,6 +84,11 @@ def huber_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", delta:
     if delta <= 0:
         raise ValueError(f"huber_loss does not support non-positive values for delta, got {delta}")
     _warn_of_sizes(input, target)
+    return _huber(input, target, reduction, delta)
+
+
+@composite
+def _huber(input: Tensor, target: Tensor, reduction: str, delta: float) -> Tensor:
     difference = input - target
     size = difference.abs()
     return reduced(
@@ -75,6 +96,7 @@ def huber_loss(input: Tensor, target: Tensor, *, reduction: str = "mean", delta:
     )
 
 
+@composite
 def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """target * (log(target) - input) for log-probabilities `input`; 0 where the target is 0.
 
@@ -124,6 +146,7 @@ def binary_cross_entropy(
     return reduced(losses if weight is None else losses * weight, reduction)
 
 
+@composite
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,

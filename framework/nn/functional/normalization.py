@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from framework.nn.functional.activation import widened
-from framework.state import no_grad
+from framework.state import composite, no_grad
 from framework.tensor import Tensor
 
 
+@composite
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -32,6 +33,7 @@ def layer_norm(
     return _scaled(x * (variance + eps).rsqrt(), weight, bias).to(input.dtype)
 
 
+@composite
 def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
@@ -44,6 +46,7 @@ def rms_norm(
     return _scaled(x * ((x * x).mean(dims, keepdim=True) + eps).rsqrt(), weight, None).to(input.dtype)
 
 
+@composite
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -67,6 +70,7 @@ def group_norm(
     return _scaled(x, _by_channel(weight, input), _by_channel(bias, input)).to(input.dtype)
 
 
+@composite
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
