@@ -16,10 +16,10 @@ from compiler.ir import Value
 from compiler.ops.op import Op
 from compiler.types import TensorType
 from framework.deferred import Deferred
-from framework.graph import Edge, OpNode, Saved, accumulator_of, next_sequence
+from framework.graph import Edge, OpNode, Saved, next_sequence
 from framework.layout import Step
 from framework.storage import Storage
-from framework.tensor import Tensor
+from framework.tensor import Tensor, edge_of
 
 if TYPE_CHECKING:
     from framework.capture.driver import Driver, Stretch
@@ -64,8 +64,6 @@ class Gradient(NamedTuple):
     shapes: tuple[tuple[int, ...], ...]
     label: str | None
     frees: bool
-    # By how much its number is less than that of the last.
-    before: int
 
 
 class KnownCall:
@@ -73,9 +71,8 @@ class KnownCall:
 
     def __init__(self, node: Value, ops: int, checks: list[Any]) -> None:
         self.node, self.ops, self.checks = node, ops, checks
-        # Arguments to which gradients flow, each with what `Gradient.before` is for a leaf's accumulator; and
-        # those that are kept, each with whether its value is.
-        self.used: tuple[tuple[int, int], ...] = ()
+        # Arguments to which gradients flow; and those that are kept, each with whether its value is.
+        self.used: tuple[int, ...] = ()
         self.kept: tuple[tuple[int, bool], ...] = ()
         self.keeps_result = False
         self.values: list[Value] = []
@@ -107,8 +104,7 @@ class KnownCall:
         stretch.inside += self.ops
         made = driver.tensor(value)
         if self.steps:
-            sequence = next_sequence()
-            node = made._node = CallNode(Call(self, driver, made, tensors, values, sequence), sequence)
+            node = made._node = CallNode(Call(self, driver, made, tensors, values))
             stretch.calls.append(_ref(node))
         return made
 
@@ -125,23 +121,15 @@ class Call:
         made: Tensor,
         tensors: list[Tensor],
         values: list[Deferred],
-        sequence: int,
     ) -> None:
         self.known = known
         self.lock = driver.lock
         self.stretch: Stretch | None = driver.stretch
         self.edges: list[Edge] = []
-        for i, before in known.used:
-            t = tensors[i]
-            node = t._node
-            if node is not None:
-                self.edges.append((node, t._output))
-                continue
-            accumulator = None if t._accumulator is None else t._accumulator()
-            if accumulator is None:
-                accumulator = accumulator_of(t)
-                accumulator.sequence = sequence - before
-            self.edges.append((accumulator, 0))
+        for i in known.used:
+            edge = edge_of(tensors[i])
+            assert edge is not None, "the key says which arguments need a gradient"
+            self.edges.append(edge)
         # Those that are not kept must not live longer.
         self.values: list[Any] = [made._deferred if known.keeps_result else None]
         self.tensors: list[Any] = [None]
@@ -174,9 +162,9 @@ class CallNode(OpNode):
     # The layout of its base, whose instance it becomes.
     __slots__ = ()
 
-    def __init__(self, call: Call, sequence: int) -> None:
+    def __init__(self, call: Call) -> None:
         self.hooks = self.retained = None
-        self.sequence = sequence
+        self.sequence = next_sequence()
         self.call = call
 
     def __getattr__(self, name: str) -> Any:
@@ -255,7 +243,7 @@ class _Inside:
             else:
                 node = OpNode(step.op, step.attrs, edges, step.positions, saved or [], step.shapes)
                 node.saved = saved
-                node.sequence = last.sequence - step.before
+                node.sequence = last.sequence - (len(steps) - 1 - number)
             node.label = step.label
             nodes.append(node)
         if self.stretch is not None:

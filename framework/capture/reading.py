@@ -60,7 +60,7 @@ class Reader:
         if result._node is None:
             return known
         nodes, kept = self._reached(result)
-        _require(0 < len(nodes) + len(self.arguments) < ROOM and nodes[-1] is result._node)
+        _require(0 < len(nodes) < ROOM and nodes[-1] is result._node)
         self.known, self.result = known, result
         self.steps = {node: i for i, node in enumerate(nodes)}
         known.kept = tuple(sorted(kept.items()))
@@ -68,9 +68,8 @@ class Reader:
             self.places[id(self.arguments[i])] = place
             self.storages.setdefault(id(self.arguments[i]._storage), place)
         self.storages[id(result._storage)] = 0
-        known.steps = [
-            self._gradient(node, before) for node, before in zip(nodes, self._order(nodes), strict=True)
-        ]
+        self._find_edges(nodes)
+        known.steps = [self._gradient(node) for node in nodes]
         known.frees = any(step.frees for step in known.steps)
         return known
 
@@ -109,28 +108,22 @@ class Reader:
         _require(len(found) < 2)
         return found[0] if found else None
 
-    def _order(self, nodes: list[OpNode]) -> list[int]:
-        """What `Gradient.before` is for each node. Numbers the arguments' edges that are used."""
+    def _find_edges(self, nodes: list[OpNode]) -> None:
+        """Number the arguments' edges that are used."""
         owners: dict[Edge, int] = {}
         for i, t in enumerate(self.arguments):
             edge = edge_of(t)
             if edge is not None:
                 _require(self.arguments[owners.setdefault(edge, i)] is t)
-        order: list[Any] = []
         used: list[int] = []
-        for node in nodes:
-            for edge in node.edges:
-                if edge is not None and edge[0] not in self.steps and edge not in self.edges:
-                    _require(edge in owners)
-                    self.edges[edge] = ~len(self.edges)
-                    used.append(owners[edge])
-                    order.append(edge)
-            order.append(node)
-        before = {key: len(order) - 1 - i for i, key in enumerate(order)}
-        self.known.used = tuple([(i, before[edge]) for i, edge in zip(used, self.edges, strict=True)])
-        return [before[node] for node in nodes]
+        for edge in [edge for node in nodes for edge in node.edges]:
+            if edge is not None and edge[0] not in self.steps and edge not in self.edges:
+                _require(edge in owners)
+                self.edges[edge] = ~len(self.edges)
+                used.append(owners[edge])
+        self.known.used = tuple(used)
 
-    def _gradient(self, node: OpNode, before: int) -> Gradient:
+    def _gradient(self, node: OpNode) -> Gradient:
         edges = []
         for edge in node.edges:
             if edge is None:
@@ -141,7 +134,7 @@ class Reader:
         saved = [self._entry(entry) for entry in node.saved or ()]
         frees = any(type(entry) is Kept for entry in saved)
         return Gradient(
-            node.op, node.attrs, tuple(edges), node.positions, saved, node.shapes, node.label, frees, before
+            node.op, node.attrs, tuple(edges), node.positions, saved, node.shapes, node.label, frees
         )
 
     def _entry(self, entry: Any) -> Any:
