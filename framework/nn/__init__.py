@@ -24,6 +24,9 @@ from framework.nn.activation import (
     Softsign,
     Tanh,
 )
+from framework.nn.attention import (
+    MultiheadAttention,
+)
 from framework.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
 from framework.nn.dropout import Dropout
 from framework.nn.linear import Embedding, Flatten, Identity, Linear, Unflatten
@@ -120,6 +123,7 @@ __all__ = [
     "Module",
     "ModuleDict",
     "ModuleList",
+    "MultiheadAttention",
     "NLLLoss",
     "PReLU",
     "Parameter",

@@ -27,6 +27,9 @@ from framework.nn.functional.activation import (
     tanh,
     tanhshrink,
 )
+from framework.nn.functional.attention import (
+    scaled_dot_product_attention,
+)
 from framework.nn.functional.classification import cross_entropy, nll_loss
 from framework.nn.functional.dropout import check_probability, dropout
 from framework.nn.functional.linear import (
@@ -36,7 +39,6 @@ from framework.nn.functional.linear import (
     linear,
     normalize,
     one_hot,
-    scaled_dot_product_attention,
 )
 from framework.nn.functional.loss import (
     binary_cross_entropy,

@@ -7,10 +7,10 @@ modules.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from framework.autograd import Function
 from framework.nn.functional.linear import linear
+from framework.nn.functional.shape import unstacked
 from framework.tensor import Tensor
 from framework.views import stack
 
@@ -31,6 +31,11 @@ class Weights(NamedTuple):
 Step = Callable[[Tensor, State, Weights], State]
 
 
+def _gates(rows: Tensor, count: int) -> tuple[Tensor, ...]:
+    """The `count` gates whose features lie one after the other."""
+    return unstacked(rows.reshape(*tuple(rows.shape)[:-1], count, -1), -2)
+
+
 def rnn_tanh(projected: Tensor, state: State, weights: Weights) -> State:
     """h' = tanh(W x + b + W' h + b'). Elman, "Finding structure in time", 1990."""
     return ((projected + linear(state[0], weights.hh, weights.bias_hh)).tanh(),)
@@ -47,7 +52,7 @@ def lstm(projected: Tensor, state: State, weights: Weights) -> State:
     """
     hidden, cell = state
     gates = projected + linear(hidden, weights.hh, weights.bias_hh)
-    taken, kept, new, shown = gates.chunk(4, -1)
+    taken, kept, new, shown = _gates(gates, 4)
     cell = kept.sigmoid() * cell + taken.sigmoid() * new.tanh()
     hidden = shown.sigmoid() * cell.tanh()
     return (hidden if weights.hr is None else linear(hidden, weights.hr)), cell
@@ -56,30 +61,16 @@ def lstm(projected: Tensor, state: State, weights: Weights) -> State:
 def gru(projected: Tensor, state: State, weights: Weights) -> State:
     """Reset, update and new gates in this order; the reset gate acts after the product. Cho et al., 2014."""
     (hidden,) = state
-    reset_x, update_x, new_x = projected.chunk(3, -1)
-    reset_h, update_h, new_h = linear(hidden, weights.hh, weights.bias_hh).chunk(3, -1)
+    reset_x, update_x, new_x = _gates(projected, 3)
+    reset_h, update_h, new_h = _gates(linear(hidden, weights.hh, weights.bias_hh), 3)
     new = (new_x + (reset_x + reset_h).sigmoid() * new_h).tanh()
     return (new + (update_x + update_h).sigmoid() * (hidden - new),)
-
-
-class _Steps(Function):
-    """The slices along the first dimension. Their gradients are stacked; a select each would pad every one to
-    the whole sequence.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, ...]:
-        return x.unbind(0)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return stack(gradients)
 
 
 def unroll(step: Step, input: Tensor, state: State, weights: Weights, backwards: bool) -> tuple[Tensor, State]:
     """Outputs of all steps over (T, N, features), in the order of time, and the last state."""
     # Over all steps at once the product is one, and the gradient of its bias one sum.
-    projected: tuple[Tensor, ...] = _Steps.apply(linear(input, weights.ih, weights.bias_ih))
+    projected = unstacked(linear(input, weights.ih, weights.bias_ih), 0)
     outputs: list[Tensor] = []
     for x in reversed(projected) if backwards else projected:
         state = step(x, state, weights)

@@ -1,11 +1,14 @@
-"""Padding. Knows shapes only."""
+"""Padding and taking apart. Knows shapes only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from compiler.ops import movement
+from framework.autograd import Function
 from framework.tensor import Tensor
+from framework.views import stack
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
@@ -31,3 +34,21 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
             input = input.narrow(axis, start, size - start - max(-after, 0))
     amounts = {"low": tuple(max(n, 0) for n in low), "high": tuple(max(n, 0) for n in high)}
     return movement.pad(input, **amounts, value=value or 0)
+
+
+class _Unstacked(Function):
+    """The slices along one dimension; their gradients are stacked."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int) -> tuple[Tensor, ...]:
+        ctx.dim = dim
+        return x.unbind(dim)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return stack(gradients, ctx.dim), None
+
+
+def unstacked(x: Tensor, dim: int) -> tuple[Tensor, ...]:
+    """`x.unbind(dim)` for slices that are all used: the gradient of each, alone, is padded to all of `x`."""
+    return _Unstacked.apply(x, dim % x.dim())
