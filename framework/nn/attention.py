@@ -16,9 +16,9 @@ from kernels.dtypes import DType
 
 
 class MultiheadAttention(Module):
-    """Attention in `num_heads` subspaces of (L, N, embed_dim), (N, L, …) with `batch_first`, or (L, embed_dim).
+    """Attention in `num_heads` subspaces over (L, N, embed_dim), (N, L, …) with `batch_first`, or (L, …).
 
-    `add_bias_kv` learns one more key and value, `add_zero_attn` adds one of zeros. Vaswani et al., NeurIPS 2017.
+    `add_bias_kv` learns one more key and value, `add_zero_attn` adds one of zeros. Vaswani et al., 2017.
     """
 
     in_proj_weight: Parameter | None
@@ -154,7 +154,9 @@ class MultiheadAttention(Module):
                 f"{list(value.shape[:2])}"
             )
         if self.in_proj_weight is not None and key.shape != value.shape:
-            raise AssertionError(f"key shape {list(key.shape)} does not match value shape {list(value.shape)}")
+            raise AssertionError(
+                f"key shape {list(key.shape)} does not match value shape {list(value.shape)}"
+            )
         if key.shape[1] != query.shape[1]:
             raise RuntimeError(f"key has a batch of {key.shape[1]}, query one of {query.shape[1]}")
 

@@ -309,7 +309,7 @@ class InstanceNorm2d(_InstanceNorm):
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """InstanceNorm over (N, C, D, H, W) or (C, D, H, W): each channel of each sample to mean 0, variance 1."""
+    """InstanceNorm over (N, C, D, H, W) or (C, D, H, W): each channel of each to mean 0, variance 1."""
 
     dimensions = (4, 5)
 

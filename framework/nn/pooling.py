@@ -102,9 +102,7 @@ class AvgPool2d(Module):
     def forward(self, input: Tensor) -> Tensor:
         """(..., rows, columns of windows)."""
         windows = (self.kernel_size, self.stride, self.padding)
-        return F.avg_pool2d(
-            input, *windows, self.ceil_mode, self.count_include_pad, self.divisor_override
-        )
+        return F.avg_pool2d(input, *windows, self.ceil_mode, self.count_include_pad, self.divisor_override)
 
     def extra_repr(self) -> str:
         """The windows."""

@@ -58,7 +58,12 @@ class RNNBase(Module):
                 f"dropout={dropout} and num_layers=1",
                 stacklevel=3,
             )
-        self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
+        self.mode, self.input_size, self.hidden_size, self.num_layers = (
+            mode,
+            input_size,
+            hidden_size,
+            num_layers,
+        )
         self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
         self.bidirectional, self.proj_size = bidirectional, proj_size
         rows, output = _GATES[mode] * hidden_size, proj_size or hidden_size
@@ -179,7 +184,8 @@ class RNNBase(Module):
             )
         if input.shape[-1] != self.input_size:
             raise RuntimeError(
-                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}"
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got "
+                f"{input.shape[-1]}"
             )
         if input.shape[1 if batched and self.batch_first else 0] == 0:
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
@@ -276,9 +282,7 @@ class LSTM(RNNBase):
         dtype: DType | None = None,
     ) -> None:
         sizes = (input_size, hidden_size, num_layers)
-        super().__init__(
-            "LSTM", *sizes, bias, batch_first, dropout, bidirectional, proj_size, device, dtype
-        )
+        super().__init__("LSTM", *sizes, bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
 
     def _state_sizes(self) -> tuple[int, ...]:
         return (self.proj_size or self.hidden_size, self.hidden_size)
@@ -351,7 +355,8 @@ class RNNCellBase(Module):
         for number, part in enumerate(state):
             if part.dim() != 2 or part.shape[0] != input.shape[0]:
                 raise RuntimeError(
-                    f"Input batch size {input.shape[0]} doesn't match hidden{number} batch size {part.shape[0]}"
+                    f"Input batch size {input.shape[0]} doesn't match hidden{number} batch size "
+                    f"{part.shape[0]}"
                 )
             if part.shape[1] != self.hidden_size:
                 raise RuntimeError(
@@ -461,7 +466,8 @@ def _check_settings(
     number = isinstance(dropout, int | float) and not isinstance(dropout, bool)
     if not number or not 0 <= dropout <= 1:
         raise ValueError(
-            "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
+            "dropout should be a number in range [0, 1] representing the probability of an element being "
+            "zeroed"
         )
     for name, flag in (("bias", bias), ("batch_first", batch_first)):
         if not isinstance(flag, bool):

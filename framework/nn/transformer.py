@@ -33,8 +33,8 @@ def _activation(given: Activation) -> Any:
 
 
 class TransformerEncoderLayer(Module):
-    """Self-attention and a feed-forward network, each added to its input and normalised after (or before, with
-    `norm_first`).
+    """Self-attention and a feed-forward network, each added to its input and normalised after, or before with
+    `norm_first`.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerDecoderLayer(Module):
-    """Self-attention, attention to `memory` and a feed-forward network, each added to its input and normalised
-    after (or before, with `norm_first`).
+    """Self-attention, attention to `memory` and a feed-forward network, each added to its input and
+    normalised after, or before with `norm_first`.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class TransformerDecoder(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """Same shape as `tgt`. `…_is_causal` says that a mask is the causal one, and it is then left unread."""
+        """Same shape as `tgt`. `…_is_causal` says that a mask is the causal one; it is then left unread."""
         output = tgt
         for layer in self.layers:
             output = layer(
@@ -244,7 +244,16 @@ class Transformer(Module):
     ) -> None:
         super().__init__()
         made: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
-        sizes = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first)
+        sizes = (
+            d_model,
+            nhead,
+            dim_feedforward,
+            dropout,
+            activation,
+            layer_norm_eps,
+            batch_first,
+            norm_first,
+        )
         if custom_encoder is None:
             layer = TransformerEncoderLayer(*sizes, **made)
             last = LayerNorm(d_model, layer_norm_eps, **made)

@@ -1,7 +1,7 @@
 """Attention: scaled dot products, and the heads that project what they compare.
 
-Knows no modules; PyTorch's two conventions of bool masks meet here: True keeps in scaled_dot_product_attention,
-and shuts out in multi-head attention.
+Knows no modules. PyTorch's two conventions of bool masks meet here: True keeps in
+scaled_dot_product_attention, and shuts out in multi-head attention.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def multi_head_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Outputs (L, N, E) for (L, N, E), (S, N, …), (S, N, …), and weights (N, heads, L, S) if needed.
 
-    Bool masks shut out what is True. With `need_weights` a query that may see nothing gets nan, as in PyTorch.
+    Bool masks shut out what is True. With `need_weights` a query that may see nothing gets nan, as PyTorch's.
     Vaswani et al., 2017.
     """
     attn_mask = additive_mask(attn_mask, "attn_mask", query.dtype)
@@ -168,9 +168,7 @@ def additive_mask(mask: Tensor | None, name: str, dtype: DType) -> Tensor | None
     return where(mask, -math.inf, zeros_like(mask, dtype=dtype))
 
 
-def _causal_hint(
-    mask: Tensor | None, padding: Tensor | None, is_causal: bool, need_weights: bool
-) -> bool:
+def _causal_hint(mask: Tensor | None, padding: Tensor | None, is_causal: bool, need_weights: bool) -> bool:
     """Whether `mask` can stay unread, as it is said to be the causal one."""
     if is_causal and mask is None:
         raise RuntimeError(

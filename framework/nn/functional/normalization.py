@@ -116,8 +116,8 @@ def instance_norm(
 ) -> Tensor:
     """Normalise each channel of each sample of (N, C, ...) by itself, or by the running statistics.
 
-    With `use_input_stats` the running statistics given move by `momentum` towards the batch's average. Ulyanov
-    et al., 2016.
+    With `use_input_stats` the running statistics given move by `momentum` towards the batch's average.
+    Ulyanov et al., 2016.
     """
     if not use_input_stats:
         if running_mean is None or running_var is None:

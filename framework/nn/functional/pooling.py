@@ -1,7 +1,7 @@
 """Pooling over one or two trailing dimensions: maximum and average, of fixed windows and of adaptive ones.
 
-Every axis is pooled by itself, the last first, as a chain of strided slices: elementwise, so it fuses, and so
-does its gradient. Knows no modules.
+Every axis is pooled by itself, the last first, from strided slices: elementwise, so it fuses, and so does its
+gradient. Knows no modules.
 """
 
 from __future__ import annotations
@@ -13,66 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from compiler.ops import movement
 from compiler.ops.arithmetic import maximum, minimum
 from compiler.ops.compare import where
 from compiler.ops.indexing import take
-from compiler.sizes import largest
-from framework.creation import arange, tensor, zeros_like
-from framework.elementwise import isnan
+from framework.creation import tensor, zeros_like
 from framework.nn.functional.activation import widened
+from framework.nn.functional.windows import Windows, along, collected, larger, window_maximum, window_sum
 from framework.tensor import Tensor
 from framework.views import cat, sliced
 from kernels import dtypes
 
 Sizes = int | Sequence[int]
-
-
-@dataclass(frozen=True)
-class _Windows:
-    """The windows along one axis of `size` elements: `count` of them, `stride` apart, of `kernel` elements."""
-
-    size: int
-    kernel: int
-    stride: int
-    padding: int
-    dilation: int
-    ceil: bool
-
-    @property
-    def count(self) -> int:
-        """How many windows there are; with `ceil` also one that reaches past the end, if it starts inside."""
-        room = self.size + 2 * self.padding - self.dilation * (self.kernel - 1) - 1
-        if not self.ceil:
-            return room // self.stride + 1
-        count = (room + self.stride - 1) // self.stride + 1
-        return count - 1 if (count - 1) * self.stride >= self.size + self.padding else count
-
-    def padded(self, x: Tensor, axis: int, value: float) -> Tensor:
-        """`x` with `value` wherever a window reaches outside."""
-        high = self.padding
-        if self.ceil:
-            span = self.dilation * (self.kernel - 1) + 1
-            high = largest((self.count - 1) * self.stride + span - self.size - self.padding, high)
-        if not self.padding and not self.ceil:
-            return x
-        low = tuple(self.padding if i == axis else 0 for i in range(x.dim()))
-        return movement.pad(
-            x, low=low, high=tuple(high if i == axis else 0 for i in range(x.dim())), value=value
-        )
-
-    def element(self, padded: Tensor, axis: int, number: int) -> Tensor:
-        """Element `number` of every window."""
-        start, count = number * self.dilation, self.count
-        return sliced(padded, axis, start, start + (count - 1) * self.stride + 1, self.stride)
-
-    def starts(self, dimensions: int, axis: int) -> Tensor:
-        """Where every window begins, negative in the padding, shaped to broadcast along `axis`."""
-        return _along(arange(self.count) * self.stride - self.padding, dimensions, axis)
-
-
-def _along(vector: Tensor, dimensions: int, axis: int) -> Tensor:
-    return vector.reshape(*(-1 if i == axis else 1 for i in range(dimensions)))
 
 
 def _sizes(given: Any, axes: int, name: str, what: str) -> tuple[int, ...]:
@@ -89,7 +40,7 @@ def _sizes(given: Any, axes: int, name: str, what: str) -> tuple[int, ...]:
 
 def _windows(
     input: Tensor, axes: int, name: str, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
-) -> tuple[_Windows, ...]:
+) -> tuple[Windows, ...]:
     """The windows of each pooled axis. Raises RuntimeError for what PyTorch rejects."""
     _require_dimensions(input, axes, name)
     kernels = _sizes(kernel, axes, name, "kernel_size")
@@ -101,7 +52,7 @@ def _windows(
         if any(n <= 0 for n in numbers):
             raise RuntimeError(f"{name}: {what} must be greater than zero, but got {numbers}")
     made = tuple(
-        _Windows(*numbers, ceil)
+        Windows(*numbers, ceil)
         for numbers in zip(shape[-axes:], kernels, strides, paddings, dilations, strict=True)
     )
     for w in made:
@@ -145,13 +96,9 @@ class _Best:
     values: Tensor
     positions: Tensor | None
 
-    def meet(self, values: Tensor, positions: Tensor | None, first: Tensor | None = None) -> None:
-        """Take what is larger, or nan, or `first` in its window: ties stay with the earlier element."""
-        better = values > self.values
-        if values.is_floating_point():
-            better = better | isnan(values)
-        if first is not None:
-            better = better | first
+    def meet(self, values: Tensor, positions: Tensor | None) -> None:
+        """Take what is larger, or nan: ties stay with the earlier element."""
+        better = larger(values, self.values)
         self.values = where(better, values, self.values)
         if positions is not None and self.positions is not None:
             self.positions = where(better, positions, self.positions)
@@ -162,31 +109,13 @@ def _started(input: Tensor, with_positions: bool) -> _Best:
     return _Best(input, zeros_like(input, dtype=dtypes.int64) if with_positions else None)
 
 
-def _max_along(
-    values: Tensor, positions: Tensor | None, axis: int, windows: _Windows, pitch: int, lowest: float
-) -> _Best:
+def _max_along(best: _Best, axis: int, windows: Windows, pitch: int, lowest: float) -> _Best:
     """The maximum of each window along `axis`, whose neighbours are `pitch` positions apart."""
-    padded = windows.padded(values, axis, lowest)
-    places = None if positions is None else windows.padded(positions, axis, 0)
-    starts = windows.starts(values.dim(), axis)
-    best: _Best | None = None
-    for number in range(windows.kernel):
-        element = windows.element(padded, axis, number)
-        place = None
-        if places is not None:
-            ahead = starts + number * windows.dilation
-            place = windows.element(places, axis, number) + ahead * pitch
-        if best is None:
-            best = _Best(element, place)
-            continue
-        # Without this, -inf of the padding would tie with an -inf of the input, and keep its gradient.
-        first = None
-        if (number - 1) * windows.dilation < windows.padding:
-            before = starts + (number - 1) * windows.dilation
-            first = (before < 0) & (before >= -windows.dilation)
-        best.meet(element, place, first)
-    assert best is not None  # kernels have at least one element
-    return best
+    values, winner = window_maximum(best.values, axis, windows, lowest)
+    if best.positions is None:
+        return _Best(values, None)
+    ahead = windows.starts(values.dim(), axis) + winner.long() * windows.dilation
+    return _Best(values, collected(best.positions, winner, axis, windows) + ahead * pitch)
 
 
 def _max_pool(
@@ -205,7 +134,7 @@ def _max_pool(
     best = _started(input, return_indices)
     pitch = 1
     for axis, w in reversed(list(zip(range(input.dim() - axes, input.dim()), windows, strict=True))):
-        best = _max_along(best.values, best.positions, axis, w, pitch, lowest)
+        best = _max_along(best, axis, w, pitch, lowest)
         pitch = pitch * w.size
     return (best.values, best.positions) if return_indices else best.values
 
@@ -224,9 +153,7 @@ def max_pool1d(
     nan wins; of equal elements the first takes the gradient.
     """
     name = "max_pool1d"
-    return _max_pool(
-        input, 1, name, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
+    return _max_pool(input, 1, name, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool2d(
@@ -243,20 +170,10 @@ def max_pool2d(
     nan wins; of equal elements the first, row by row, takes the gradient.
     """
     name = "max_pool2d"
-    return _max_pool(
-        input, 2, name, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
+    return _max_pool(input, 2, name, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def _sum_along(x: Tensor, axis: int, windows: _Windows) -> Tensor:
-    padded = windows.padded(x, axis, 0)
-    total = windows.element(padded, axis, 0)
-    for number in range(1, windows.kernel):
-        total = total + windows.element(padded, axis, number)
-    return total
-
-
-def _elements(windows: _Windows, dimensions: int, axis: int, include_pad: bool) -> Any:
+def _elements(windows: Windows, dimensions: int, axis: int, include_pad: bool) -> Any:
     """How many elements each window counts along `axis`: a number where all count the same."""
     if not windows.ceil and (include_pad or not windows.padding):
         return windows.kernel
@@ -285,7 +202,7 @@ def _avg_pool(
     windows = _windows(input, axes, name, kernel_size, stride, padding, 1, ceil_mode)
     total, divisor = widened(input), 1
     for axis, w in reversed(list(zip(range(input.dim() - axes, input.dim()), windows, strict=True))):
-        total = _sum_along(total, axis, w)
+        total = window_sum(total, axis, w)
         divisor = divisor * _elements(w, input.dim(), axis, count_include_pad)
     divisor = divisor if divisor_override is None else divisor_override
     if not input.is_floating_point():
@@ -304,9 +221,7 @@ def avg_pool1d(
     count_include_pad: bool = True,
 ) -> Tensor:
     """The mean of each window along L of (N, C, L) or (C, L); zeros of the padding count unless told."""
-    return _avg_pool(
-        input, 1, "avg_pool1d", kernel_size, stride, padding, ceil_mode, count_include_pad, None
-    )
+    return _avg_pool(input, 1, "avg_pool1d", kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 def avg_pool2d(
@@ -366,14 +281,14 @@ def _adaptive_max_along(best: _Best, axis: int, size: int, count: int, pitch: in
         return _Best(sliced(best.values, axis, 0, 0), none)
     if size % count == 0:
         each = size // count
-        windows = _Windows(size, each, each, 0, 1, False)
-        return _max_along(best.values, best.positions, axis, windows, pitch, lowest)
+        windows = Windows(size, each, each, 0, 1, False)
+        return _max_along(best, axis, windows, pitch, lowest)
     found: _Best | None = None
     for elements in _picked(*_bounds(size, count)):
         index = tensor(elements)
         values, place = take(best.values, index, axis=axis), None
         if best.positions is not None:
-            ahead = _along(index, best.values.dim(), axis) * pitch
+            ahead = along(index, best.values.dim(), axis) * pitch
             place = take(best.positions, index, axis=axis) + ahead
         if found is None:
             found = _Best(values, place)
@@ -411,7 +326,9 @@ def _adaptive_mean_along(x: Tensor, axis: int, count: int) -> Tensor:
     if size % count == 0:
         return x.reshape(*shape[:axis], count, size // count, *shape[axis + 1 :]).mean(axis + 1)
     starts, ends = _bounds(size, count)
-    return cat([sliced(x, axis, a, b).mean(axis, keepdim=True) for a, b in zip(starts, ends, strict=True)], axis)
+    return cat(
+        [sliced(x, axis, a, b).mean(axis, keepdim=True) for a, b in zip(starts, ends, strict=True)], axis
+    )
 
 
 def _adaptive_avg_pool(input: Tensor, axes: int, name: str, output_size: Any) -> Tensor:

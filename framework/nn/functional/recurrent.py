@@ -67,7 +67,9 @@ def gru(projected: Tensor, state: State, weights: Weights) -> State:
     return (new + (update_x + update_h).sigmoid() * (hidden - new),)
 
 
-def unroll(step: Step, input: Tensor, state: State, weights: Weights, backwards: bool) -> tuple[Tensor, State]:
+def unroll(
+    step: Step, input: Tensor, state: State, weights: Weights, backwards: bool
+) -> tuple[Tensor, State]:
     """Outputs of all steps over (T, N, features), in the order of time, and the last state."""
     # Over all steps at once the product is one, and the gradient of its bias one sum.
     projected = unstacked(linear(input, weights.ih, weights.bias_ih), 0)
