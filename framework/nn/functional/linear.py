@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compiler.ops.compare import where
 from compiler.ops.indexing import take
+from framework.creation import arange
 from framework.tensor import Tensor
 from kernels import dtypes
 
@@ -46,13 +47,17 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """int64 tensor of one more dimension with 1 at each class index; -1 takes the largest index + 1 (reads
     values).
     """
+    if tensor.dtype is not dtypes.int64:
+        raise RuntimeError(f"one_hot is only applicable to index tensor of dtype int64, got {tensor.dtype}")
     if num_classes == -1:
+        if tensor.numel() == 0:
+            raise RuntimeError("Can not infer total number of classes from empty tensor.")
         num_classes = int(tensor.max().item()) + 1
     if num_classes < 1:
         raise RuntimeError(f"num_classes must be positive, got {num_classes}")
-    # scatter checks the range, which comparing with arange would not.
-    zeros = tensor.new_zeros((*tensor.shape, num_classes))
-    return zeros.scatter(-1, tensor.unsqueeze(-1), 1)
+    classes = arange(num_classes)
+    # Looking every class up checks its range, which comparing alone would not.
+    return (take(classes, tensor, axis=0).unsqueeze(-1) == classes).long()
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
