@@ -138,7 +138,7 @@ def multi_head_attention(
     mask = None if hint else _by_head(attn_mask, (batch, num_heads, length, key.shape[0]))
     if key_padding_mask is not None:
         _check_padding(key_padding_mask, batch, key.shape[0])
-        padding = key_padding_mask.reshape(batch, 1, 1, -1)
+        padding = key_padding_mask.reshape(batch, 1, 1, key.shape[0])
         mask = padding if mask is None else mask + padding
     q, k, v = _projected(query, key, value, weights)
     if weights.extra_key is not None and weights.extra_value is not None:
@@ -204,7 +204,7 @@ def _projected(query: Tensor, key: Tensor, value: Tensor, weights: Projections) 
     bias = weights.bias
     if weights.joint is not None and query is key and key is value:
         made = linear(query, weights.joint, bias)
-        return unstacked(made.reshape(*tuple(made.shape)[:-1], 3, -1), -2)
+        return unstacked(made.reshape(*tuple(made.shape)[:-1], 3, query.shape[-1]), -2)
     each = weights.each or _thirds(weights.joint)
     biases = (None, None, None) if bias is None else _thirds(bias)
     return tuple(linear(x, w, b) for x, w, b in zip((query, key, value), each, biases, strict=True))

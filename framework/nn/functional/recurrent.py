@@ -33,7 +33,8 @@ Step = Callable[[Tensor, State, Weights], State]
 
 def _gates(rows: Tensor, count: int) -> tuple[Tensor, ...]:
     """The `count` gates whose features lie one after the other."""
-    return unstacked(rows.reshape(*tuple(rows.shape)[:-1], count, -1), -2)
+    *outer, features = tuple(rows.shape)
+    return unstacked(rows.reshape(*outer, count, features // count), -2)
 
 
 def rnn_tanh(projected: Tensor, state: State, weights: Weights) -> State:
