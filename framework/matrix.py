@@ -232,7 +232,7 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     Also `einsum(a, [0, 1], b, [1, 2], [0, 2])`, with numbers as names.
     """
     if isinstance(equation, Tensor):
-        equation, *operands = _from_lists(equation, *operands)
+        equation, operands = _from_lists(equation, *operands)
     tensors = (
         list(operands[0]) if len(operands) == 1 and isinstance(operands[0], tuple | list) else list(operands)
     )
@@ -247,12 +247,12 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     return permute(result, [labels.index(n) for n in output])
 
 
-def _from_lists(*given: Any) -> list[Any]:
+def _from_lists(*given: Any) -> tuple[str, tuple[Tensor, ...]]:
     """The equation and the operands of (operand, labels) pairs, which may end in the labels of the output."""
     pairs, rest = given[: len(given) // 2 * 2], given[len(given) // 2 * 2 :]
     terms = [_letters(labels) for labels in pairs[1::2]]
     equation = ",".join(terms) + "".join(f"->{_letters(labels)}" for labels in rest)
-    return [equation, *pairs[::2]]
+    return equation, pairs[::2]
 
 
 def _letters(labels: Sequence[Any]) -> str:

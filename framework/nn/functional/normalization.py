@@ -73,7 +73,9 @@ def group_norm(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, but got "
                 f"{name} of shape {list(values.shape)} and input of shape {list(shape)}"
             )
-    x, _, variance = _centred(widened(input).reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups), (2,))
+    x, _, variance = _centred(
+        widened(input).reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups), (2,)
+    )
     x = (x * (variance + eps).rsqrt()).reshape(*shape)
     return _scaled(x, _by_channel(weight, input), _by_channel(bias, input)).to(input.dtype)
 

@@ -36,7 +36,11 @@ def tensors(*arrays: Any) -> tuple[fw.Tensor, ...]:
 @pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize("keys", [4, 2, 6])
 def test_attention_is_softmax_of_scores(causal: bool, scale: float | None, keys: int) -> None:
-    q, k, v = RNG.standard_normal((2, 4, 3)), RNG.standard_normal((2, keys, 3)), RNG.standard_normal((2, keys, 5))
+    q, k, v = (
+        RNG.standard_normal((2, 4, 3)),
+        RNG.standard_normal((2, keys, 3)),
+        RNG.standard_normal((2, keys, 5)),
+    )
     added = np.where(np.tril(np.ones((4, keys), bool)), 0, -np.inf) if causal else 0.0
     out = F.scaled_dot_product_attention(*tensors(q, k, v), is_causal=causal, scale=scale)
     np.testing.assert_allclose(out.numpy(), attention(q, k, v, added, scale), rtol=1e-10)
@@ -67,7 +71,11 @@ def test_a_query_that_sees_nothing_gets_zeros_and_no_gradient(floating: bool) ->
 
 
 def test_grouped_queries_share_heads() -> None:
-    q, k, v = RNG.standard_normal((2, 4, 3, 5)), RNG.standard_normal((2, 2, 6, 5)), RNG.standard_normal((2, 1, 6, 5))
+    q, k, v = (
+        RNG.standard_normal((2, 4, 3, 5)),
+        RNG.standard_normal((2, 2, 6, 5)),
+        RNG.standard_normal((2, 1, 6, 5)),
+    )
     wanted = attention(q, np.repeat(k, 2, 1), np.repeat(v, 4, 1))
     out = F.scaled_dot_product_attention(*tensors(q, k, v), enable_gqa=True)
     np.testing.assert_allclose(out.numpy(), wanted, rtol=1e-10)
@@ -85,9 +93,7 @@ def test_dropout_of_everything_and_of_16_bit() -> None:
     half = x.half()
     out = F.scaled_dot_product_attention(half, half, half, fw.zeros(4, 4))
     assert out.dtype is fw.float16
-    np.testing.assert_allclose(
-        out.float().numpy(), attention(*([half.float().numpy()] * 3)), atol=5e-3
-    )
+    np.testing.assert_allclose(out.float().numpy(), attention(*([half.float().numpy()] * 3)), atol=5e-3)
 
 
 X = fw.ones(1, 2, 2)
@@ -115,7 +121,9 @@ def test_attention_replays() -> None:
         return F.scaled_dot_product_attention(q, q, q, mask).detach()
 
     q = fw.randn(2, 3, 4).requires_grad_()
-    check(run, (q, fw.tensor([[True, True, False], [False, False, False], [True] * 3])), (q, fw.ones(3, 3) > 0))
+    check(
+        run, (q, fw.tensor([[True, True, False], [False, False, False], [True] * 3])), (q, fw.ones(3, 3) > 0)
+    )
 
 
 # Multi-head attention
@@ -279,7 +287,12 @@ Q, K = fw.ones(3, 2, 4), fw.ones(5, 2, 4)
         ((Q, K, K), {"attn_mask": fw.ones(5)}, AssertionError, "`attn_mask` to be `None`, 2-D or 3-D"),
         ((Q, K, K), {"attn_mask": fw.ones(3, 5).long()}, AssertionError, "only bool and floating types"),
         ((Q, K, K), {"key_padding_mask": fw.ones(2, 4)}, AssertionError, r"shape\[1\] to be 5, but got 4"),
-        ((Q, K, K), {"key_padding_mask": fw.ones(5)}, AssertionError, "`key_padding_mask` to be `None` or 2-D"),
+        (
+            (Q, K, K),
+            {"key_padding_mask": fw.ones(5)},
+            AssertionError,
+            "`key_padding_mask` to be `None` or 2-D",
+        ),
         (
             (Q[:, 0], K[:, 0], K[:, 0]),
             {"attn_mask": fw.ones(1, 3, 5)},

@@ -1,4 +1,4 @@
-"""Recurrent layers and cells against NumPy loops in float64, their gradients, shapes, errors, and captures."""
+"""Recurrent layers and cells against NumPy loops in float64, their gradients, errors, and captures."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ def test_layers(kind: str, options: dict[str, Any], given: bool) -> None:
     parts = tuple(fw.tensor(part) for part in state)
     hx = (parts if name == "LSTM" else parts[0]) if given else None
     output, last = flat(m(given_x, hx))
-    np.testing.assert_allclose(output.transpose(1, 0, 2) if m.batch_first else output, wanted_output, rtol=1e-9)
+    np.testing.assert_allclose(
+        output.transpose(1, 0, 2) if m.batch_first else output, wanted_output, rtol=1e-9
+    )
     for got, want in zip(last, wanted_state, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-9)
     # One sequence alone: the same without its batch dimension, batch_first or not.
@@ -196,10 +198,15 @@ def test_parameters_start_uniform(m: nn.Module) -> None:
 
 def test_repr() -> None:
     assert repr(nn.RNN(3, 4)) == "RNN(3, 4)"
-    assert repr(nn.GRU(3, 4, 2, bias=False, dropout=0.2)) == "GRU(3, 4, num_layers=2, bias=False, dropout=0.2)"
+    assert (
+        repr(nn.GRU(3, 4, 2, bias=False, dropout=0.2)) == "GRU(3, 4, num_layers=2, bias=False, dropout=0.2)"
+    )
     wanted = "LSTM(3, 4, proj_size=2, batch_first=True, bidirectional=True)"
     assert repr(nn.LSTM(3, 4, batch_first=True, bidirectional=True, proj_size=2)) == wanted
-    assert repr(nn.RNNCell(3, 4, bias=False, nonlinearity="relu")) == "RNNCell(3, 4, bias=False, nonlinearity=relu)"
+    assert (
+        repr(nn.RNNCell(3, 4, bias=False, nonlinearity="relu"))
+        == "RNNCell(3, 4, bias=False, nonlinearity=relu)"
+    )
     assert repr(nn.LSTMCell(3, 4)) == "LSTMCell(3, 4)"
 
 
@@ -212,7 +219,9 @@ def test_dropout_acts_between_layers_in_training() -> None:
     x = fw.tensor(RNG.standard_normal((4, 1, 2)))
     # Nothing comes through: the second layer sees zeros.
     second = nn.RNN(3, 3).double()
-    second.load_state_dict({name.replace("l1", "l0"): p for name, p in m.state_dict().items() if "l1" in name})
+    second.load_state_dict(
+        {name.replace("l1", "l0"): p for name, p in m.state_dict().items() if "l1" in name}
+    )
     wanted = second(fw.zeros(4, 1, 3).double())[0]
     np.testing.assert_allclose(m(x)[0].detach().numpy(), wanted.detach().numpy(), rtol=1e-12)
     m.eval()
@@ -240,7 +249,12 @@ WRONG_INPUT: list[tuple[Any, tuple[Any, ...], type[Exception], str]] = [
     (nn.GRU(3, 4), (fw.ones(5, 2, 3).double(),), ValueError, "does not match weight dtype"),
     (nn.GRU(3, 4), (fw.ones(5, 2, 3), fw.ones(1, 4)), RuntimeError, "hx should also be 3-D but got 2-D"),
     (nn.GRU(3, 4), (fw.ones(5, 3), fw.ones(1, 1, 4)), RuntimeError, "hx should also be 2-D but got 3-D"),
-    (nn.GRU(3, 4), (fw.ones(5, 2, 3), fw.ones(1, 3, 4)), RuntimeError, r"hidden size \(1, 2, 4\), got \[1, 3, 4"),
+    (
+        nn.GRU(3, 4),
+        (fw.ones(5, 2, 3), fw.ones(1, 3, 4)),
+        RuntimeError,
+        r"hidden size \(1, 2, 4\), got \[1, 3, 4",
+    ),
     (
         nn.LSTM(3, 4),
         (fw.ones(5, 2, 3), (fw.ones(1, 2, 4), fw.ones(1, 3, 4))),
@@ -257,7 +271,12 @@ WRONG_INPUT: list[tuple[Any, tuple[Any, ...], type[Exception], str]] = [
     (nn.GRUCell(3, 4), (fw.ones(1, 3), fw.ones(1, 1, 4)), ValueError, "Expected hidden to be 1D or 2D"),
     (nn.RNNCell(3, 4), (fw.ones(1, 2),), RuntimeError, "inconsistent input_size: got 2 expected 3"),
     (nn.RNNCell(3, 4), (fw.ones(2, 3), fw.ones(1, 4)), RuntimeError, "batch size 2 doesn't match hidden0"),
-    (nn.LSTMCell(3, 4), (fw.ones(2, 3), (fw.ones(2, 4), fw.ones(2, 3))), RuntimeError, "hidden1 has inconsistent"),
+    (
+        nn.LSTMCell(3, 4),
+        (fw.ones(2, 3), (fw.ones(2, 4), fw.ones(2, 3))),
+        RuntimeError,
+        "hidden1 has inconsistent",
+    ),
 ]
 
 
@@ -292,7 +311,9 @@ def test_wrong_settings(make: Any, error: type[Exception], message: str) -> None
 @pytest.mark.parametrize(("kind", "layers"), list(itertools.product(KINDS, (1, 2))))
 def test_training_replays(kind: str, layers: int) -> None:
     def make() -> World:
-        model = getattr(nn, kind)(3, 4, num_layers=layers, bidirectional=layers == 2, dropout=0.3 * (layers - 1))
+        model = getattr(nn, kind)(
+            3, 4, num_layers=layers, bidirectional=layers == 2, dropout=0.3 * (layers - 1)
+        )
         optimizer = optim.SGD(model.parameters(), lr=0.1)
 
         def step(x: fw.Tensor) -> fw.Tensor:
