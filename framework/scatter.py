@@ -246,14 +246,16 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 def _require_representable(value: Any, dtype: dtypes.DType) -> None:
     """Raise RuntimeError for a number beyond the range of `dtype`; infinities are no overflow of a float."""
-    if not isinstance(value, int | float) or dtype is dtypes.bool_:
+    if not isinstance(value, int | float) or dtype in (dtypes.bool_, dtypes.float64):
         return
+    # Comparisons only: a number that varies between replays becomes conditions by them, no constant.
     if dtype.is_floating_point:
-        fits = not math.isfinite(value) or abs(value) <= largest_finite(dtype)
+        most = largest_finite(dtype)
+        fits = -most <= value <= most or value != value or value in (math.inf, -math.inf)
     else:
-        low, high = np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max
+        info = np.iinfo(dtype.numpy)
         # A small negative number wraps in an unsigned dtype, as in PyTorch.
-        fits = math.isfinite(value) and (low or -high) <= int(value) <= high
+        fits = (info.min or -info.max) - 1 < value < info.max + 1
     if not fits:
         raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
 

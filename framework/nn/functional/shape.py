@@ -7,6 +7,7 @@ from typing import Any
 
 from compiler.ops import movement
 from framework.autograd import Function
+from framework.creation import zeros_like
 from framework.tensor import Tensor
 from framework.views import stack
 
@@ -42,11 +43,13 @@ class _Unstacked(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int) -> tuple[Tensor, ...]:
         ctx.dim = dim
+        ctx.set_materialize_grads(False)
         return x.unbind(dim)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        return stack(gradients, ctx.dim), None
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        present = next(g for g in gradients if g is not None)
+        return stack([zeros_like(present) if g is None else g for g in gradients], ctx.dim), None
 
 
 def unstacked(x: Tensor, dim: int) -> tuple[Tensor, ...]:

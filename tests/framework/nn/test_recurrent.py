@@ -12,7 +12,7 @@ import pytest
 
 import framework as fw
 from framework import nn, optim
-from tests.framework.capture_check import Twins, World, nothing
+from tests.framework.capture_check import Twins, World, grad_of, nothing
 from tests.framework.finite_differences import check_gradients
 
 RNG = np.random.default_rng(5)
@@ -330,6 +330,23 @@ def test_training_replays(kind: str, layers: int) -> None:
     for batch in (2, 2, 3, 5):
         twins.call(fw.randn(4, batch, 3))
     twins.expect("replay")
+
+
+def test_gradients_of_one_step_replay() -> None:
+    m = nn.GRU(2, 3)
+
+    def run(x: fw.Tensor) -> fw.Tensor:
+        output, _ = m(x)
+        output[1].sum().backward()
+        return output.detach()
+
+    twins = Twins(lambda: (run, nothing))
+    for batch in (2, 2, 3, 4):
+        x = fw.randn(4, batch, 2).requires_grad_()
+        twins.call(x)
+    twins.expect("replay", 2)
+    run(x)
+    assert grad_of(x)[2:].abs().sum() == 0 and (grad_of(x)[:2].abs().sum((1, 2)) > 0).all()
 
 
 def test_cell_in_a_loop_replays() -> None:
