@@ -64,6 +64,8 @@ from framework.creation import (
     ones_like,
     scalar_tensor,
     tensor,
+    tril_indices,
+    triu_indices,
     zeros,
     zeros_like,
 )

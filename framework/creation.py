@@ -326,6 +326,23 @@ def eye(
     return _finished(convert(row == column, dtype or ambient.default_dtype), requires_grad)
 
 
+def _triangle_indices(positions: Callable[..., Any], name: str, where: str) -> Callable[..., Tensor]:
+    def function(
+        row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: Any = None, **layout: Any
+    ) -> Tensor:
+        require_cpu(device)
+        found = np.stack(positions(row, offset, col)).astype((dtype or dtypes.int64).numpy)
+        return wrap(found)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Rows and columns (2, n) of the elements on a diagonal of a matrix and {where} it."
+    return function
+
+
+tril_indices = _triangle_indices(np.tril_indices, "tril_indices", "below")
+triu_indices = _triangle_indices(np.triu_indices, "triu_indices", "above")
+
+
 def scalar_tensor(value: Number, *, dtype: DType | None = None, device: Any = None) -> Tensor:
     """A 0-d tensor of a number, in the default floating dtype unless `dtype` is given."""
     return full((), value, dtype=dtype or ambient.default_dtype, device=device)

@@ -348,12 +348,17 @@ def nan_to_num(
 
 def largest(input: Tensor) -> float:
     """The largest finite value of a floating tensor's dtype."""
+    return largest_finite(input.dtype)
+
+
+def largest_finite(dtype: dtypes.DType) -> float:
+    """The largest finite value of a floating dtype."""
     exponent, digits = {
         "float16": (16, 11),
         "bfloat16": (128, 8),
         "float32": (128, 24),
         "float64": (1024, 53),
-    }[input.dtype.name]
+    }[dtype.name]
     return math.ldexp(1 - 2.0**-digits, exponent)
 
 

@@ -6,6 +6,8 @@ All reduce to the one contraction op.
 from __future__ import annotations
 
 import math
+import string
+from collections.abc import Sequence
 from typing import Any
 
 from compiler.ops.compare import eq
@@ -30,6 +32,9 @@ from framework.views import (
     unsqueeze,
 )
 from kernels import dtypes
+
+# Names of einsum; lists of labels number them in this order.
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -221,11 +226,18 @@ def trace(input: Tensor) -> Tensor:
     return labelled("TraceBackward0", sum_over(diagonal(input)))
 
 
-def einsum(equation: str, *operands: Any) -> Tensor:
-    """Sum of products over named indices, e.g. "bij,bjk->bik"; `...` stands for leading dimensions."""
+def einsum(equation: Any, *operands: Any) -> Tensor:
+    """Sum of products over named indices, e.g. "bij,bjk->bik"; `...` stands for leading dimensions.
+
+    Also `einsum(a, [0, 1], b, [1, 2], [0, 2])`, with numbers as names.
+    """
+    if isinstance(equation, Tensor):
+        equation, operands = _from_lists(equation, *operands)
     tensors = (
         list(operands[0]) if len(operands) == 1 and isinstance(operands[0], tuple | list) else list(operands)
     )
+    if not tensors:
+        raise ValueError("einsum(): must specify the equation string and at least one operand")
     inputs, output = _parse(equation, tensors)
     labels, result = _without_repeats(inputs[0], tensors[0])
     for i, (other_labels, other) in enumerate(zip(inputs[1:], tensors[1:], strict=True), 1):
@@ -235,9 +247,44 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     return permute(result, [labels.index(n) for n in output])
 
 
+def _from_lists(*given: Any) -> tuple[str, tuple[Tensor, ...]]:
+    """The equation and the operands of (operand, labels) pairs, which may end in the labels of the output."""
+    pairs, rest = given[: len(given) // 2 * 2], given[len(given) // 2 * 2 :]
+    terms = [_letters(labels) for labels in pairs[1::2]]
+    equation = ",".join(terms) + "".join(f"->{_letters(labels)}" for labels in rest)
+    return equation, pairs[::2]
+
+
+def _letters(labels: Sequence[Any]) -> str:
+    if any(n is not Ellipsis and not 0 <= n < len(_LETTERS) for n in labels):
+        raise RuntimeError(
+            f"einsum(): expected subscripts to be within [0, {len(_LETTERS)}), got {list(labels)}"
+        )
+    return "".join("..." if n is Ellipsis else _LETTERS[n] for n in labels)
+
+
+def _check_output(output: list[str], inputs: list[list[str]]) -> None:
+    """Raise RuntimeError for an output that repeats or invents a name."""
+    known = {name for labels in inputs for name in labels}
+    for name in output:
+        if name not in known:
+            raise RuntimeError(
+                f"einsum(): output subscript {name} does not appear in the equation for any input operand"
+            )
+        if output.count(name) > 1:
+            raise RuntimeError(f"einsum(): output subscript {name} appears more than once in the output")
+
+
 def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[list[str]], list[str]]:
     """Labels of each operand and of the output; dimensions under `...` are "0", "1", … from the right."""
-    left, arrow, right = equation.replace(" ", "").partition("->")
+    equation = equation.replace(" ", "")
+    for name in equation.replace("...", "").replace("->", "", 1):
+        if name not in _LETTERS and name != ",":
+            raise RuntimeError(
+                f"einsum(): invalid subscript {name!r} in the equation {equation!r}, subscripts must be in "
+                "[a-zA-Z]"
+            )
+    left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(tensors):
         raise RuntimeError(f"einsum(): {len(terms)} subscripts in {equation!r} but {len(tensors)} operands")
@@ -256,6 +303,7 @@ def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[list[str]], list[
     hidden_labels = [str(k) for k in reversed(range(ellipsis))]
     if arrow:
         head, dots, tail = right.partition("...")
+        _check_output([*head, *tail], inputs)
         return inputs, [*head, *(hidden_labels if dots else []), *tail]
     counts = [n for labels in inputs for n in labels]
     return inputs, hidden_labels + sorted(n for n in set(counts) if counts.count(n) == 1 and not n.isdigit())

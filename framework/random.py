@@ -292,13 +292,16 @@ def multinomial(
     if replacement or num_samples == 1:
         totals = np.cumsum(rows, -1)
         u = concrete(_uniform((rows.shape[0], num_samples), dtypes.float64, generator)) * totals[:, -1:]
-        drawn = np.stack([np.searchsorted(t, x, "right") for t, x in zip(totals, u, strict=True)])
-        drawn = np.minimum(drawn, rows.shape[-1] - 1)
+        # The last element that can be drawn: rounding may take u to the total itself.
+        last = rows.shape[-1] - 1 - np.argmax(rows[:, ::-1] > 0, -1)
+        drawn = np.zeros(u.shape, np.int64)
+        for row, (total, x) in enumerate(zip(totals, u, strict=True)):
+            drawn[row] = np.minimum(np.searchsorted(total, x, "right"), last[row])
     else:
         # Efraimidis and Spirakis 2006: the largest of -log(u) / weight, reversed, is a draw without
-        # replacement.
+        # replacement. Elements of weight 0 come last.
         u = concrete(_uniform(rows.shape, dtypes.float64, generator))
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             drawn = np.argsort(-np.log1p(-u) / rows, -1, kind="stable")[:, :num_samples]
     return wrap(np.ascontiguousarray(drawn, np.int64).reshape(*weights.shape[:-1], num_samples))
 
@@ -316,7 +319,7 @@ def _require_distribution(
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if np.any(weights.sum(-1) <= 0):
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
-    if not replacement and np.any((weights > 0).sum(-1) < count):
+    if not replacement and weights.shape[-1] < count:
         raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
 
 

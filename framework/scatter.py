@@ -5,14 +5,14 @@ Positions are in [0, size): negative ones raise IndexError, unlike in `x[...]` (
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from compiler.ops import compare, indexing, movement
-from compiler.ops.creation import iota
 from framework.autograd import Function
-from framework.elementwise import labelled
+from framework.elementwise import labelled, largest_finite
 from framework.indexing import getitem, put, setitem, wrapped
 from framework.promotion import as_operand, convert, scalar
 from framework.size import axis_index
@@ -238,9 +238,24 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
                 "dimensions."
             )
         value = convert(value, input.dtype)
-    elif isinstance(value, float) and input.dtype.category != dtypes.FLOATING:
-        value = int(value)
+    else:
+        _require_representable(value, input.dtype)
+        value = int(value) if isinstance(value, float) and input.dtype.category == dtypes.INTEGER else value
     return labelled("MaskedFillBackward0", apply_op(compare.where, (mask, value, input), {}))
+
+
+def _require_representable(value: Any, dtype: dtypes.DType) -> None:
+    """Raise RuntimeError for a number beyond the range of `dtype`; infinities are no overflow of a float."""
+    if not isinstance(value, int | float) or dtype is dtypes.bool_:
+        return
+    if dtype.is_floating_point:
+        fits = not math.isfinite(value) or abs(value) <= largest_finite(dtype)
+    else:
+        low, high = np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max
+        # A small negative number wraps in an unsigned dtype, as in PyTorch.
+        fits = math.isfinite(value) and (low or -high) <= int(value) <= high
+    if not fits:
+        raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
 
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
@@ -270,16 +285,3 @@ def repeat_interleave(
         np.arange(input.shape[axis]), counts if counts.ndim == 0 or counts.size > 1 else counts.reshape(())
     )
     return apply_op(indexing.take, (input, wrap(position.astype(np.int64))), {"axis": axis})
-
-
-def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """int64 zeros with a one at each class, along a new last dimension."""
-    if tensor.dtype is not dtypes.int64:
-        raise RuntimeError(
-            f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype.name}"
-        )
-    if num_classes < 0:
-        num_classes = int(concrete(tensor).max()) + 1
-    shape = (*tensor.shape, num_classes)
-    position = apply_op(iota, (), {"shape": shape, "axis": len(shape) - 1, "dtype": dtypes.int64})
-    return convert(apply_op(compare.eq, (position, unsqueeze(tensor, -1)), {}), dtypes.int64)

@@ -82,6 +82,8 @@ def msort(input: Tensor) -> Tensor:
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Extremum:
     """The `k` largest (or smallest) values along `dim`, in order, and their positions."""
     axis = axis_index(dim, input.ndim)
+    if input.dtype is dtypes.bool_:
+        raise RuntimeError("topk does not support bool dtypes on CPU")
     size = input.shape[axis] if input.ndim else 1
     if not 0 <= k <= size:
         raise RuntimeError(f"selected index k out of range: k={k} for a dimension of size {size}")

@@ -300,8 +300,23 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple(labelled("UnbindBackward0", select(input, axis, i)) for i in range(input.shape[axis]))
 
 
-def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Pieces along `dim`: of one size (the last may be smaller), or of the sizes given."""
+def split(
+    input: Tensor,
+    split_size_or_sections: int | Sequence[int] | None = None,
+    dim: int = 0,
+    *,
+    split_size: int | Sequence[int] | None = None,
+) -> tuple[Tensor, ...]:
+    """Pieces along `dim`: of one size (the last may be smaller), or of the sizes given.
+
+    PyTorch's method names the sizes `split_size`.
+    """
+    if split_size_or_sections is None:
+        if split_size is None:
+            raise TypeError("split() needs the size of the pieces, or a list of sizes")
+        split_size_or_sections = split_size
+    if input.ndim == 0:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
     axis = axis_index(dim, input.ndim)
     size = input.shape[axis]
     if isinstance(split_size_or_sections, int):
@@ -335,6 +350,8 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` pieces of equal size along `dim`; the last may be smaller."""
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    if input.ndim == 0:
+        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
     size = input.shape[axis_index(dim, input.ndim)]
     return split(input, max(-(-size // chunks), 1) if size else [0] * chunks, dim)
 
@@ -365,6 +382,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
     dim = dim if axis is None else axis
     if not tensors:
         raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
+    _require_tensors(tensors)
     if any(x.ndim == 0 for x in tensors):
         raise RuntimeError("zero-dimensional tensor cannot be concatenated; stack them, or unsqueeze first")
     dtype = result_type(*tensors)
@@ -374,6 +392,12 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
     _require_joinable(joined, where)
     joined = [convert(x, dtype) for x in joined]
     return labelled("CatBackward0", apply_op(movement.concatenate, tuple(joined), {"axis": where}))
+
+
+def _require_tensors(tensors: list[Any]) -> None:
+    for i, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(x).__name__}")
 
 
 def _require_joinable(tensors: list[Tensor], axis: int) -> None:
@@ -400,6 +424,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     tensors = list(tensors)
     if not tensors:
         raise RuntimeError("stack expects a non-empty TensorList")
+    _require_tensors(tensors)
     first = tensors[0].shape
     for i, x in enumerate(tensors):
         if x.shape != first:

@@ -4,11 +4,12 @@ their own.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
-from framework.nn.module import Module
+from framework.nn.module import Module, indented
 from framework.nn.parameter import Parameter
 from framework.state import structure_changed
 from framework.tensor import Tensor
@@ -108,6 +109,16 @@ class ModuleList(_Indexed):
         if isinstance(index, slice):
             return type(self)(list(self)[index])
         return self._modules[self._index(index)]
+
+    def __repr__(self) -> str:
+        """As other modules, with a run of equal ones shown once."""
+        lines, at = [], 0
+        for text, run in itertools.groupby(map(repr, self)):
+            count = len(list(run))
+            name, times = (f"{at}", "") if count == 1 else (f"{at}-{at + count - 1}", f"{count} x ")
+            lines.append(f"({name}): {times}{indented(text)}")
+            at += count
+        return "\n  ".join([f"{self._get_name()}(", *lines]) + "\n)" if lines else f"{self._get_name()}()"
 
 
 class ModuleDict(Module):

@@ -448,7 +448,7 @@ class Module:
 
     def __repr__(self) -> str:
         extra = self.extra_repr()
-        lines = [f"({name}): {_indented(repr(module))}" for name, module in self._modules.items()]
+        lines = [f"({name}): {indented(repr(module))}" for name, module in self._modules.items()]
         if not lines and "\n" not in extra:
             return f"{self._get_name()}({extra})"
         return "\n  ".join([f"{self._get_name()}(", *(extra.split("\n") if extra else []), *lines]) + "\n)"
@@ -458,7 +458,8 @@ def _joined(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
 
-def _indented(text: str) -> str:
+def indented(text: str) -> str:
+    """The lines after the first moved in, as those of a sub-module are shown."""
     return text.replace("\n", "\n  ")
 
 

@@ -1,4 +1,4 @@
-"""Normalising layers: LayerNorm, RMSNorm, GroupNorm, BatchNorm1d."""
+"""Normalising layers: LayerNorm, RMSNorm, GroupNorm, and BatchNorm and InstanceNorm by dimensions."""
 
 from __future__ import annotations
 
@@ -128,29 +128,25 @@ class GroupNorm(_Scaled):
         return f"{self.num_groups}, {self.num_channels}, {settings}"
 
 
-class BatchNorm1d(_Scaled):
-    """Normalise each channel of (N, C) or (N, C, L) over the batch, then scale and shift. Ioffe & Szegedy,
-    ICML 2015.
-
-    Training uses the batch's statistics and moves the running ones by `momentum` (None: their cumulative
-    average); evaluation uses the running ones, or the batch's when they are not tracked.
-    """
+class _Tracking(_Scaled):
+    """A layer that normalises by channel and may keep running statistics."""
 
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
+    # How many dimensions an input may have.
+    dimensions: tuple[int, ...]
 
     def __init__(
         self,
         num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        device: Any = None,
-        dtype: DType | None = None,
-        *,
-        bias: bool = True,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        track_running_stats: bool,
+        device: Any,
+        dtype: DType | None,
+        bias: bool,
     ) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
@@ -176,10 +172,49 @@ class BatchNorm1d(_Scaled):
         self.reset_running_stats()
         super().reset_parameters()
 
+    def _check_dimensions(self, input: Tensor) -> None:
+        if input.dim() not in self.dimensions:
+            wanted = " or ".join(f"{n}D" for n in self.dimensions)
+            raise ValueError(f"expected {wanted} input (got {input.dim()}D input)")
+
+    def _momentum(self) -> Any:
+        """The momentum, read anew at each replay; None where it is None."""
+        if guarded(lambda: self.momentum is None):
+            return None
+        return runtime_scalar(lambda: self.momentum)  # type: ignore[arg-type, return-value]
+
+    def extra_repr(self) -> str:
+        """Sizes and settings."""
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_Tracking):
+    """Normalise each channel over the batch, then scale and shift. Ioffe & Szegedy, ICML 2015.
+
+    Training uses the batch's statistics and moves the running ones by `momentum` (None: their cumulative
+    average); evaluation uses the running ones, or the batch's when they are not tracked.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: DType | None = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
+
     def forward(self, input: Tensor) -> Tensor:
-        """Same shape and dtype as `input`. Raises ValueError unless it is 2-d or 3-d."""
-        if input.dim() not in (2, 3):
-            raise ValueError(f"expected 2D or 3D input (got {input.dim()}D input)")
+        """Same shape and dtype as `input`. Raises ValueError for another number of dimensions."""
+        self._check_dimensions(input)
         tracked = self.training and self.track_running_stats
         running = not self.training or self.track_running_stats
         mean, variance = (self.running_mean, self.running_var) if running else (None, None)
@@ -192,16 +227,91 @@ class BatchNorm1d(_Scaled):
 
     def _share_of_batch(self) -> Any:
         """How far this batch moves the running statistics: momentum, or 1 / the count with this batch."""
-        if not guarded(lambda: self.momentum is None):
-            return runtime_scalar(lambda: self.momentum)  # type: ignore[arg-type, return-value]
+        momentum = self._momentum()
+        if momentum is not None:
+            return momentum
         return 1.0 / (self.num_batches_tracked.double() + 1.0)  # type: ignore[union-attr]
 
-    def extra_repr(self) -> str:
-        """Sizes and settings."""
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+
+class BatchNorm1d(_BatchNorm):
+    """BatchNorm over (N, C) or (N, C, L): each channel to mean 0 and variance 1, then scaled and shifted."""
+
+    dimensions = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """BatchNorm over (N, C, H, W): each channel to mean 0 and variance 1, then scaled and shifted."""
+
+    dimensions = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """BatchNorm over (N, C, D, H, W): each channel to mean 0 and variance 1, then scaled and shifted."""
+
+    dimensions = (5,)
+
+
+class _InstanceNorm(_Tracking):
+    """Normalise each channel of each sample by itself; the smaller number of dimensions is one sample.
+
+    Statistics are tracked only on request; evaluation then uses the running ones.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: DType | None = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Same shape and dtype as `input`. Raises ValueError for another number of dimensions or channels."""
+        self._check_dimensions(input)
+        unbatched = input.dim() == self.dimensions[0]
+        axis = 0 if unbatched else 1
+        if self.affine and input.shape[axis] != self.num_features:
+            raise ValueError(
+                f"expected input's size at dim={axis} to match num_features ({self.num_features}), but got: "
+                f"{input.shape[axis]}."
+            )
+        by_input = self.training or not self.track_running_stats
+        momentum = self._momentum() if by_input and self.track_running_stats else None
+        result = F.instance_norm(
+            input.unsqueeze(0) if unbatched else input,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            by_input,
+            0.0 if momentum is None else momentum,
+            self.eps,
         )
+        return result.squeeze(0) if unbatched else result
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """InstanceNorm over (N, C, L) or (C, L): each channel of each sample to mean 0 and variance 1."""
+
+    dimensions = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """InstanceNorm over (N, C, H, W) or (C, H, W): each channel of each sample to mean 0 and variance 1."""
+
+    dimensions = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """InstanceNorm over (N, C, D, H, W) or (C, D, H, W): each channel of each to mean 0, variance 1."""
+
+    dimensions = (4, 5)
 
 
 def _shape(size: int | Sequence[int]) -> tuple[int, ...]:

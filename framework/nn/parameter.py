@@ -25,10 +25,8 @@ class Parameter(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         if id(self) not in memo:
-            copied = type(self)(self.detach().clone(), self.requires_grad)
-            memo[id(self)] = copied
-            if self.grad is not None:
-                copied.grad = self.grad.detach().clone()
+            # Without `.grad`, unlike other tensors: PyTorch's copies of a layer start without gradients.
+            memo[id(self)] = type(self)(self.detach().clone(), self.requires_grad)
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:

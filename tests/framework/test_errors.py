@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -43,6 +44,23 @@ x = fw.ones(2, 3)
         (lambda: fw.tensor([1]).requires_grad_(), RuntimeError, "floating point"),
         (lambda: x.argmax(3), IndexError, "Dimension out of range"),
         (lambda: fw.einsum("ij,jk", x), RuntimeError, "operands"),
+        (lambda: fw.einsum("ij"), ValueError, "at least one operand"),
+        (lambda: fw.einsum("ij->ik", x), RuntimeError, "output subscript k does not appear"),
+        (lambda: fw.einsum("ij->ijj", x), RuntimeError, "subscript j appears more than once"),
+        (lambda: fw.einsum("i1->i", x), RuntimeError, "invalid subscript '1'"),
+        (lambda: fw.einsum("ij->j->i", x), RuntimeError, "invalid subscript '-'"),
+        (lambda: fw.einsum(x, [0, 52]), RuntimeError, r"within \[0, 52\)"),
+        (lambda: fw.stack([x, 1]), TypeError, "expected Tensor as element 1"),
+        (lambda: fw.cat([1]), TypeError, "expected Tensor as element 0"),
+        (lambda: fw.tensor(1).split(1), RuntimeError, "at least a 1-dimensional"),
+        (lambda: fw.tensor(1).chunk(1), RuntimeError, "at least a 1-dimensional"),
+        (lambda: x.split(), TypeError, "needs the size"),
+        (lambda: (x > 0).topk(1), RuntimeError, "does not support bool"),
+        (lambda: fw.multinomial(fw.ones(2), 3), RuntimeError, "cannot sample"),
+        (lambda: x.half().masked_fill(x > 0, -1e9), RuntimeError, "to type float16 without overflow"),
+        (lambda: x.masked_fill(x > 0, 1e39), RuntimeError, "to type float32 without overflow"),
+        (lambda: x.char().masked_fill(x > 0, 300), RuntimeError, "to type int8 without overflow"),
+        (lambda: x.long().masked_fill(x > 0, math.inf), RuntimeError, "to type int64 without overflow"),
         (lambda: fw.tensor(1).t()[0], IndexError, "too many indices"),
         (lambda: x + "a", TypeError, "unsupported operand"),
         (lambda: x.to("nowhere"), RuntimeError, "Invalid device string"),

@@ -75,9 +75,19 @@ def test_multinomial_without_replacement_names_each_once() -> None:
     weights = fw.tensor([[0.1, 0.0, 0.9, 0.5], [1.0, 1.0, 1.0, 1.0]])
     drawn = fw.multinomial(weights, 3).numpy()
     assert all(len(set(row)) == 3 for row in drawn.tolist()) and 1 not in drawn[0]
+    assert sorted(fw.multinomial(fw.tensor([1.0, 0.0]), 2).tolist()) == [0, 1]
+    assert fw.multinomial(fw.ones(0, 3), 1).shape == (0, 1)
     for bad in ([-1.0, 1.0], [0.0, 0.0], [float("nan"), 1.0]):
         with pytest.raises(RuntimeError):
             fw.multinomial(fw.tensor(bad), 1)
+
+
+def test_multinomial_never_draws_what_has_no_weight() -> None:
+    drawn = fw.multinomial(fw.tensor([0.0, 0.3, 0.0, 0.7, 0.0]), 4000, replacement=True).numpy()
+    counts = np.bincount(drawn, minlength=5)
+    assert counts[[0, 2, 4]].tolist() == [0, 0, 0]
+    # Four standard deviations of a binomial count.
+    assert abs(counts[1] - 1200) < 4 * np.sqrt(4000 * 0.3 * 0.7)
 
 
 def test_bernoulli_limits() -> None:

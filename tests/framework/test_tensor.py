@@ -181,6 +181,14 @@ def test_einsum(equation: str, shapes: tuple[tuple[int, ...], ...]) -> None:
     np.testing.assert_allclose(got, np.einsum(equation, *arrays), rtol=1e-12, atol=1e-12)
 
 
+def test_einsum_of_lists() -> None:
+    a, b = fw.arange(6.0).reshape(2, 3), fw.arange(12.0).reshape(3, 4)
+    wanted = (a @ b).tolist()
+    assert fw.einsum(a, [0, 1], b, [1, 2], [0, 2]).tolist() == wanted
+    assert fw.einsum(a, [0, 30], b, [30, 40]).tolist() == wanted
+    assert fw.einsum(b.reshape(2, 3, 2), [..., 1], [...]).tolist() == b.reshape(2, 3, 2).sum(-1).tolist()
+
+
 def test_import_is_light() -> None:
     code = "import framework, sys; print({'numba', 'scipy', 'torch', 'triton'} & sys.modules.keys())"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).strip() == "set()"

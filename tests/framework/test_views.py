@@ -58,8 +58,18 @@ def test_splits() -> None:
     assert [len(p) for p in x.tensor_split(3)] == [4, 3, 3]
     assert [p.tolist() for p in x.tensor_split([2, 9])] == [[0, 1], list(range(2, 9)), [9]]
     assert [p.item() for p in x.unbind()] == list(range(10))
+    assert [len(p) for p in x.split(split_size=[3, 7])] == [3, 7]
     x.split(5)[1].zero_()
     assert x.tolist() == [0, 1, 2, 3, 4, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("rows", "columns", "offset"), [(3, 3, 0), (3, 4, 1), (4, 2, -1), (0, 2, 0)])
+def test_triangle_indices(rows: int, columns: int, offset: int) -> None:
+    for ours, numpys in ((fw.tril_indices, np.tril_indices), (fw.triu_indices, np.triu_indices)):
+        got = ours(rows, columns, offset)
+        assert got.dtype is fw.int64
+        np.testing.assert_array_equal(got.numpy(), np.stack(numpys(rows, offset, columns)))
+    assert fw.triu_indices(2, 2, dtype=fw.int32).dtype is fw.int32
 
 
 def test_grids() -> None:

@@ -27,6 +27,9 @@ from framework.nn.functional.activation import (
     tanh,
     tanhshrink,
 )
+from framework.nn.functional.attention import (
+    scaled_dot_product_attention,
+)
 from framework.nn.functional.classification import cross_entropy, nll_loss
 from framework.nn.functional.convolution import (
     conv1d,
@@ -45,7 +48,6 @@ from framework.nn.functional.linear import (
     linear,
     normalize,
     one_hot,
-    scaled_dot_product_attention,
 )
 from framework.nn.functional.loss import (
     binary_cross_entropy,
@@ -56,10 +58,32 @@ from framework.nn.functional.loss import (
     mse_loss,
     smooth_l1_loss,
 )
-from framework.nn.functional.normalization import batch_norm, group_norm, layer_norm, rms_norm
+from framework.nn.functional.normalization import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
+)
+from framework.nn.functional.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    max_pool1d,
+    max_pool2d,
+)
 from framework.nn.functional.shape import pad
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "avg_pool1d",
+    "avg_pool2d",
     "batch_norm",
     "bilinear",
     "binary_cross_entropy",
@@ -84,6 +108,7 @@ __all__ = [
     "hardswish",
     "hardtanh",
     "huber_loss",
+    "instance_norm",
     "kl_div",
     "l1_loss",
     "layer_norm",
@@ -91,6 +116,8 @@ __all__ = [
     "linear",
     "log_softmax",
     "logsigmoid",
+    "max_pool1d",
+    "max_pool2d",
     "mish",
     "mse_loss",
     "nll_loss",

@@ -1,14 +1,10 @@
-"""Linear maps, table look-up and attention."""
+"""Linear maps, table look-up, and lengths and angles of vectors."""
 
 from __future__ import annotations
-
-import math
 
 from compiler.ops.compare import where
 from compiler.ops.indexing import take
 from framework.creation import arange
-from framework.nn.functional.activation import softmax
-from framework.nn.functional.dropout import dropout
 from framework.tensor import Tensor
 from kernels import dtypes
 
@@ -51,43 +47,17 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """int64 tensor of one more dimension with 1 at each class index; -1 takes the largest index + 1 (reads
     values).
     """
+    if tensor.dtype is not dtypes.int64:
+        raise RuntimeError(f"one_hot is only applicable to index tensor of dtype int64, got {tensor.dtype}")
     if num_classes == -1:
+        if tensor.numel() == 0:
+            raise RuntimeError("Can not infer total number of classes from empty tensor.")
         num_classes = int(tensor.max().item()) + 1
     if num_classes < 1:
         raise RuntimeError(f"num_classes must be positive, got {num_classes}")
-    # scatter checks the range, which comparing with arange would not.
-    zeros = tensor.new_zeros((*tensor.shape, num_classes))
-    return zeros.scatter(-1, tensor.unsqueeze(-1), 1)
-
-
-def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """softmax(query @ key.T * scale + mask) @ value over (..., L, E), (..., S, E), (..., S, V).
-
-    A bool mask keeps what is True, a floating one is added; `enable_gqa` repeats key and value heads
-    (dimension -3).
-    """
-    if attn_mask is not None and is_causal:
-        raise RuntimeError("scaled_dot_product_attention: give attn_mask or is_causal=True, not both")
-    if enable_gqa:
-        repeats = query.shape[-3] // key.shape[-3]
-        key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
-    scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    if is_causal:
-        rows, columns = query.shape[-2], key.shape[-2]
-        attn_mask = arange(rows).unsqueeze(1) >= arange(columns)
-    if attn_mask is not None:
-        is_bool = attn_mask.dtype is dtypes.bool_
-        scores = where(attn_mask, scores, -math.inf) if is_bool else scores + attn_mask
-    return dropout(softmax(scores, -1), dropout_p) @ value
+    classes = arange(num_classes)
+    # Looking every class up checks its range, which comparing alone would not.
+    return (take(classes, tensor, axis=0).unsqueeze(-1) == classes).long()
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:

@@ -1,12 +1,15 @@
-"""Padding. Knows shapes only."""
+"""Padding and taking apart. Knows shapes only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from compiler.ops import movement
+from framework.autograd import Function
 from framework.joining import cat
 from framework.tensor import Tensor
+from framework.views import stack
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
@@ -61,3 +64,21 @@ def _around(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
 
 
 _AROUND = ("reflect", "replicate", "circular")
+
+
+class _Unstacked(Function):
+    """The slices along one dimension; their gradients are stacked."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int) -> tuple[Tensor, ...]:
+        ctx.dim = dim
+        return x.unbind(dim)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return stack(gradients, ctx.dim), None
+
+
+def unstacked(x: Tensor, dim: int) -> tuple[Tensor, ...]:
+    """`x.unbind(dim)` for slices that are all used: the gradient of each, alone, is padded to all of `x`."""
+    return _Unstacked.apply(x, dim % x.dim())

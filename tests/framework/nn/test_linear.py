@@ -11,6 +11,7 @@ import pytest
 import framework as fw
 from framework import nn
 from framework.nn import functional as F
+from tests.framework.capture_check import check
 from tests.framework.finite_differences import check_gradients
 
 
@@ -92,34 +93,15 @@ def test_shape_layers() -> None:
 def test_one_hot() -> None:
     assert F.one_hot(fw.tensor([0, 2])).tolist() == [[1, 0, 0], [0, 0, 1]]
     assert F.one_hot(fw.tensor([[1]]), 2).tolist() == [[[0, 1]]]
-    with pytest.raises((IndexError, RuntimeError)):
-        F.one_hot(fw.tensor([3]), 2)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_is_softmax_of_scores(causal: bool) -> None:
-    rng = np.random.default_rng(0)
-    q, k, v = (rng.standard_normal((2, 4, 3)) for _ in range(3))
-    scores = q @ k.transpose(0, 2, 1) / math.sqrt(3)
-    if causal:
-        scores = np.where(np.tril(np.ones((4, 4), bool)), scores, -np.inf)
-    p = np.exp(scores - scores.max(-1, keepdims=True))
-    expected = p / p.sum(-1, keepdims=True) @ v
-    out = F.scaled_dot_product_attention(*(fw.tensor(x) for x in (q, k, v)), is_causal=causal)
-    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-10)
-
-
-def test_attention_masks() -> None:
-    x = fw.randn(1, 2, 2)
-    keep = fw.tensor([[True, False], [True, True]])
-    added = fw.tensor([[0.0, -math.inf], [0.0, 0.0]])
-    by_bool = F.scaled_dot_product_attention(x, x, x, keep)
-    np.testing.assert_allclose(
-        by_bool.numpy(), F.scaled_dot_product_attention(x, x, x, added).numpy(), rtol=1e-6
-    )
-    np.testing.assert_allclose(by_bool[0, 0].numpy(), x[0, 0].numpy(), rtol=1e-6)
-    with pytest.raises(RuntimeError, match="not both"):
-        F.scaled_dot_product_attention(x, x, x, keep, is_causal=True)
+    assert F.one_hot(fw.zeros(0).long(), 3).shape == (0, 3)
+    for bad in ([3], [-1, 0]):
+        with pytest.raises(IndexError):
+            F.one_hot(fw.tensor(bad), 2)
+    with pytest.raises(RuntimeError, match="index tensor of dtype int64"):
+        F.one_hot(fw.tensor([1.0]), 2)
+    with pytest.raises(RuntimeError, match="from empty tensor"):
+        F.one_hot(fw.zeros(0).long())
+    check(lambda t: F.one_hot(t, 4) * 2, (fw.tensor([1, 3]),), (fw.tensor([0, 2]),))
 
 
 def test_normalize_and_cosine_similarity() -> None:
