@@ -90,10 +90,8 @@ def table(work: str, least: dict[str, Any], results: Summary) -> str:
         ("import to result", "cold / warm, s"),
         ("memory", "peak / +, MiB"),
     )
-    lines.append(
-        f"{'':16}{'median':>11}{'best':>11}{'x ours':>8}{'x floor':>9}"
-        + "".join(f"{c[0]:>18}" for c in columns)
-    )
+    times = f"{'':16}{'median':>11}{'best':>11}{'x ours':>8}{'x floor':>9}"
+    lines.append(times + "".join(f"{c[0]:>18}" for c in columns))
     lines.append(" " * 55 + "".join(f"{c[1]:>18}" for c in columns))
     lines += [_row(name, r) for name, r in results.items()]
     return "\n".join(lines)
@@ -134,17 +132,15 @@ def means(works: dict[str, Summary], column: str) -> dict[str, tuple[float, int]
 def overview(works: dict[str, Summary], floors: dict[str, dict[str, Any]]) -> str:
     """Best steps of all works and frameworks, ratios to ours, and their geometric means, as aligned text."""
     names = list(next(iter(works.values())))
-    lines = [
-        f"{'best steps':14}{'floor':>10}"
-        + "".join(f"{n:>13}" for n in names)
-        + f"{'peer/ours':>10}{'t.c./ours':>10}"
-    ]
+    widths = {name: max(11, len(name) + 2) for name in names}
+    head = "".join(f"{name:>{width}}" for name, width in widths.items())
+    lines = [f"{'best steps':14}{'floor':>10}{head}{'peer/ours':>10}{'t.c./ours':>10}"]
     for work, results in works.items():
         found = ratios(results, "times_ours_best")
-        times = [_time(results[n]["best"]) if "best" in results[n] else "failed" for n in names]
+        times = {n: _time(results[n]["best"]) if "best" in results[n] else "failed" for n in names}
         lines.append(
             f"{work:14}{_time(floors[work]['seconds']):>10}"
-            + "".join(f"{t:>13}" for t in times)
+            + "".join(f"{times[n]:>{width}}" for n, width in widths.items())
             + "".join(f"{found[p]:>10.2f}" if p in found else f"{'':10}" for p in PEERS)
         )
     for column, what in (("times_ours_best", "best steps"), ("times_ours", "medians")):

@@ -1,7 +1,8 @@
 """`python -m benchmarks.steps NAME...|all --against torch torch.compile jax`: whole steps beside peers.
 
 Each framework runs in a process of its own, one after the other, in several rounds, on equal threads. The
-first round starts from empty compile caches, the later ones find them filled. `benchmarks.measure` times, `benchmarks.report` compares. Floors stand on this machine's measured peaks.
+first round starts from empty compile caches, the later ones find them filled. `benchmarks.measure` times,
+`benchmarks.report` compares; floors stand on this machine's measured peaks.
 """
 
 from __future__ import annotations
@@ -107,9 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "works": {},
     }
     print(f"{report['machine']}; {options.threads} threads\n{report['versions']}")
-    print(
-        f"copies {peaks['bytes_per_second'] / 1e9:.0f} GB/s, BLAS {peaks['flops_per_second'] / 1e9:.0f} GFLOP/s"
-    )
+    copied, multiplied = peaks["bytes_per_second"] / 1e9, peaks["flops_per_second"] / 1e9
+    print(f"copies {copied:.0f} GB/s, BLAS {multiplied:.0f} GFLOP/s")
     summaries: dict[str, Summary] = {}
     for work in options.names:
         rounds = run_work(work, [OURS, *options.against], options)

@@ -1,6 +1,6 @@
 """The steps of PyTorch and of Tracefuse, whose programs differ only in the module they import.
 
-`lib` is that module. `part` is put around a forward and around an optimizer's step, `whole` around everything.
+`lib` is that module. `part` is put around a forward and around an optimizer's step, `whole` around it all.
 """
 
 from __future__ import annotations

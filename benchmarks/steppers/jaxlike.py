@@ -1,4 +1,4 @@
-"""The steps of JAX: pure functions of weights and batch under jit; what a training step replaces is donated."""
+"""The steps of JAX: pure functions of weights and batch under jit; the state of a training step is donated."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ def make(work: Work) -> Timed:
     """The jitted step; it waits for its result, as a loop that looks at it does."""
     weights = {name: jnp.asarray(array) for name, array in work.weights().items()}
     batches = [tuple(map(_array, batch)) for batch in work.batches()]
-    if isinstance(work, Training | AdamW):
-        return Timed(
-            _training(work, weights) if isinstance(work, Training) else _adamw(work, weights), batches, _look
-        )
-    return Timed(_blocking(jax.jit(_KERNELS[type(work)](weights))), batches, _look)
+    if isinstance(work, Training):
+        step = _training(work, weights)
+    elif isinstance(work, AdamW):
+        step = _adamw(work, weights)
+    else:
+        step = _blocking(jax.jit(_KERNELS[type(work)](weights)))
+    return Timed(step, batches, _look)
 
 
 def _array(array: Array) -> Any:
@@ -62,12 +64,8 @@ def _optimize(state: tuple[Any, ...], gradients: Weights, weight_decay: float) -
 
 
 def _state(weights: Weights) -> Any:
-    return (
-        weights,
-        jax.tree.map(jnp.zeros_like, weights),
-        jax.tree.map(jnp.zeros_like, weights),
-        jnp.float32(0),
-    )
+    means, squares = (jax.tree.map(jnp.zeros_like, weights) for _ in range(2))
+    return weights, means, squares, jnp.float32(0)
 
 
 def _training(work: Training, weights: Weights) -> Step:

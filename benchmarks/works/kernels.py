@@ -30,7 +30,7 @@ class Softmax(Work):
 
 @dataclass(frozen=True)
 class LayerNorm(Work):
-    """A layer norm over each row, and the gradients of its input, weight and bias, given that of its result."""
+    """A layer norm over each row, and the gradients of its input, weight and bias, given its result's."""
 
     rows: int
     width: int
@@ -77,7 +77,7 @@ class GeluChain(Work):
 
 @dataclass(frozen=True)
 class BlackScholes(Work):
-    """Prices of European calls and puts from spot, strike and years; the normal distribution by way of erf."""
+    """Prices of calls and puts from spot, strike and years; the normal distribution by way of erf."""
 
     rate: ClassVar[float] = 0.03
     volatility: ClassVar[float] = 0.25

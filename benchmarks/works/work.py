@@ -53,7 +53,7 @@ class Work(ABC):
     @property
     @abstractmethod
     def bytes(self) -> int:
-        """The least traffic with memory of one call: all that it takes read once, all it leaves written once."""
+        """The least traffic of one call with memory: what it takes read once, what it leaves written once."""
 
     @property
     def flops(self) -> int:
