@@ -1,4 +1,4 @@
-"""The steps of JAX: pure functions of weights and batch under jit; the state of a training step is donated."""
+"""The steps of JAX: pure functions of weights and batch under jit; a training step donates its old state."""
 
 from __future__ import annotations
 
