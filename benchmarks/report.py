@@ -58,21 +58,21 @@ def summary(rounds: Rounds, least: float) -> Summary:
     return result
 
 
-def disagreements(results: Summary) -> list[str]:
-    """Frameworks whose results are not those of the first one that ran: they would be doing other work."""
+def disagreements(results: Summary) -> dict[str, str]:
+    """What is to say of each framework whose results are not those of the first one that ran."""
     ran = {name: r["results"] for name, r in results.items() if "error" not in r}
     if not ran:
-        return []
+        return {}
     first, wanted = next(iter(ran.items()))
-    wrong = []
+    wrong: dict[str, str] = {}
     for name, got in ran.items():
         if [len(numbers) for numbers in got] != [len(numbers) for numbers in wanted]:
-            wrong.append(f"ERROR: {name} has results of other sizes than {first}: not the same work")
+            wrong[name] = f"ERROR: {name} has results of other sizes than {first}: not the same work"
             continue
         off = np.max(list(map(_relative, got, wanted)))
         # Written so that a NaN is wrong.
         if not off <= SAME_RESULT:
-            wrong.append(f"ERROR: results of {name} are off {first}'s by {off:.1e}: not the same work")
+            wrong[name] = f"ERROR: results of {name} are off {first}'s by {off:.1e}: not the same work"
     return wrong
 
 
@@ -84,7 +84,7 @@ def _relative(got: list[float], wanted: list[float]) -> float:
 
 def table(work: str, least: dict[str, Any], results: Summary) -> str:
     """The summary of one work as aligned text; what is wrong with it first."""
-    lines = [f"{work}: floor {_time(least['seconds'])} ({least['bound']})", *disagreements(results)]
+    lines = [f"{work}: floor {_time(least['seconds'])} ({least['bound']})", *disagreements(results).values()]
     columns = (
         ("first call", "cold / warm, s"),
         ("import to result", "cold / warm, s"),
@@ -113,8 +113,10 @@ def _time(seconds: float) -> str:
 
 
 def ratios(results: Summary, column: str) -> dict[str, float]:
-    """`column` of the best peer and of torch.compile, for those that ran beside ours."""
+    """`column` of the best peer and of torch.compile, of those that did the same work as ours."""
+    wrong = disagreements(results)
     peers = {n: r[column] for n, r in results.items() if column in r and not n.startswith(OURS)}
+    peers = {name: ratio for name, ratio in peers.items() if name not in wrong}
     if peers:
         peers[PEERS[0]] = min(peers.values())
     return {name: peers[name] for name in PEERS if name in peers}

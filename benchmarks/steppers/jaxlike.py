@@ -97,7 +97,8 @@ def _adamw(work: AdamW, weights: Weights) -> Step:
     def step() -> Any:
         nonlocal state
         state = jax.block_until_ready(jitted(state, gradients))
-        return tuple(state[0].values())
+        # In the order of the work: a tree that jit returns is sorted by name.
+        return tuple(state[0][name] for name in gradients)
 
     return step
 
