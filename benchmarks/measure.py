@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import resource
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from benchmarks.machine import pin
 from benchmarks.works import WORKS
+from benchmarks.works.work import Array
 
 # Name on the command line: module and maker of its step.
 FRAMEWORKS = {
@@ -27,6 +31,8 @@ FRAMEWORKS = {
 # Steps before the clock: torch.compile compiles its optimizer again on the second, and clocks must rise.
 WARM_STEPS = 20
 LEAST_STEPS = 10
+# Elements of each result that are compared.
+SAMPLES = 16
 
 
 def measure(framework: str, work: str, seconds: float) -> dict[str, Any]:
@@ -35,12 +41,15 @@ def measure(framework: str, work: str, seconds: float) -> dict[str, Any]:
     begin = time.perf_counter()
     make = getattr(importlib.import_module(module), maker)
     imported, rss_imported = time.perf_counter(), peak_rss()
-    step, batches = make(WORKS[work])
+    step, batches, look = make(WORKS[work])
     made = time.perf_counter()
-    losses = [float(step(*batches[0]))]
+    result = step(*batches[0])
     first = time.perf_counter()
+    results = samples(look(result))
     for number in range(1, WARM_STEPS):
-        losses.append(float(step(*batches[number % len(batches)])))
+        result = step(*batches[number % len(batches)])
+    results += samples(look(result))
+    del result
     warm = time.perf_counter()
     times = []
     while time.perf_counter() < warm + seconds or len(times) < LEAST_STEPS:
@@ -55,7 +64,7 @@ def measure(framework: str, work: str, seconds: float) -> dict[str, Any]:
         "import": imported - begin,
         "first_call": first - made,
         "import_to_first_result": first - begin,
-        "losses": [losses[0], losses[-1]],
+        "results": results,
         "peak_memory": peak_rss(),
         "peak_memory_after_import": peak_rss() - rss_imported,
     }
@@ -66,10 +75,15 @@ def peak_rss() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def pin(threads: int) -> None:
-    """Keep this process on `threads` cores: some frameworks count cores and nothing else."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+def samples(arrays: Sequence[Array]) -> list[list[float]]:
+    """Of each array: its norm, and numbers from all over it, few enough to print."""
+    found: list[list[float]] = []
+    for array in arrays:
+        flat = array.reshape(-1)
+        # Without the temporary that would count as the framework's memory.
+        found.append([float(np.einsum("i,i->", flat, flat, dtype=np.float64)) ** 0.5])
+        found.append(flat[:: max(1, flat.size // SAMPLES)].tolist())
+    return found
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def resident() -> int:
 
 def memory_growth() -> tuple[int, int]:
     """Resident bytes after SETTLED and after STEPS compiled training steps of mlp_small."""
-    step, batches = make(WORKS["mlp_small"])
+    step, batches, _ = make(WORKS["mlp_small"])
     for number in range(SETTLED):
         step(*batches[number % len(batches)])
     settled = resident()

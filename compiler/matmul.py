@@ -5,6 +5,7 @@ Uses the loop lowering for everything after the product; knows nothing of how a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,9 @@ from kernels import dtypes
 from kernels.cpu.matmul import block
 from kernels.cpu.target import lanes
 from kernels.spec import PRODUCT, Index, Load, MatmulSpec, Operand, Store
+
+# Products in a batch from which on threads need not share a product.
+MANY = 16
 
 
 def product_kernel(lowering: LoopLowering) -> Kernel:
@@ -47,7 +51,8 @@ def product_kernel(lowering: LoopLowering) -> Kernel:
         for s in lowering.k.steps
     )
     *batch, m, n = axes.domain
-    rows, vectors = block(m, n, lanes(), wide is dtypes.float64)
+    many = math.prod(batch) >= MANY
+    rows, vectors = block(m, n, lanes(), wide is dtypes.float64, many)
     spec = MatmulSpec(lowering.name, len(batch), wide, rows, vectors, operands, steps, len(axes.summed))
     return Kernel(spec, (*axes.domain, *axes.summed), places, tuple(group.nodes))
 

@@ -6,6 +6,7 @@ Only an end of the program, or an op that needs row-major memory, pays for a tra
 
 from __future__ import annotations
 
+import math
 from typing import TypeGuard
 
 from compiler.ir import Apply, Value
@@ -16,6 +17,7 @@ from compiler.ops.window import channels_first
 from compiler.types import contiguous_strides
 
 Axes = tuple[int, ...]
+Shape = tuple[int, ...]
 
 
 def _axes(x: Value) -> Axes | None:
@@ -48,11 +50,11 @@ def below_elementwise(node: Apply) -> Value | None:
     """op(channels_first(x), y) -> channels_first(op(x, permute(y)))"""
     if not isinstance(node.op, Elementwise) or node.op is window.stored:
         return None
-    first = next((x for x in node.inputs if _axes(x) is not None and x.shape == node.shape), None)
-    if first is None:
+    largest = max(x.type.size for x in node.inputs)
+    found = (_axes(x) for x in node.inputs if x.type.size == largest and x.ndim == node.ndim)
+    axes = next((axes for axes in found if axes is not None), None)
+    if axes is None:
         return None
-    axes = _axes(first)
-    assert axes is not None
     back = inverse_permutation(axes)
 
     def put_back(x: Value) -> Value:
@@ -100,6 +102,50 @@ def below_movement(node: Apply) -> Value | None:
     return channels_first.trace(made, axes=(*axes, *range(len(axes), node.ndim)))
 
 
+def _groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
+    """Neighbouring axes of two shapes that hold the same elements, as few at a time as there are."""
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        if i < len(old) and old[i] == 1:
+            groups.append(([i], []))
+            i += 1
+        elif j < len(new) and new[j] == 1:
+            groups.append(([], [j]))
+            j += 1
+        else:
+            a, b = i + 1, j + 1
+            while math.prod(old[i:a]) != math.prod(new[j:b]):
+                if math.prod(old[i:a]) < math.prod(new[j:b]):
+                    a += 1
+                else:
+                    b += 1
+            groups.append((list(range(i, a)), list(range(j, b))))
+            i, j = a, b
+    return groups
+
+
+def below_reshape(node: Apply) -> Value | None:
+    """reshape(channels_first(x)) -> channels_first(reshape(x)), where it joins or splits neighbours only"""
+    axes = _axes(node.inputs[0]) if node.op is movement.reshape else None
+    if axes is None or 0 in node.shape:
+        return None
+    (inner,) = node.inputs
+    assert isinstance(inner, Apply)
+    # New axes in the order of the old ones' memory; one of size 1 goes behind what is before it.
+    placed: list[tuple[int, int]] = []
+    before = -1
+    for old, new in _groups(inner.shape, node.shape):
+        places = [axes[a] for a in old]
+        if places and places != list(range(places[0], places[0] + len(places))):
+            return None
+        before = places[-1] if places else before
+        placed += [(before, axis) for axis in new]
+    order = [axis for _, axis in sorted(placed, key=lambda x: x[0])]
+    made = movement.reshape.trace(inner.inputs[0], shape=tuple(node.shape[a] for a in order))
+    return channels_first.trace(made, axes=inverse_permutation(tuple(order)))
+
+
 def _is_pad(x: Value) -> TypeGuard[Apply]:
     return isinstance(x, Apply) and x.op is movement.pad
 
@@ -123,4 +169,11 @@ def already_stored(node: Apply) -> Value | None:
     return x if all(n == 1 or s == p for n, s, p in zip(x.shape, strides, plain, strict=True)) else None
 
 
-LAYOUT_RULES = (permuted_twice, below_elementwise, below_reduction, below_movement, already_stored)
+LAYOUT_RULES = (
+    permuted_twice,
+    below_elementwise,
+    below_reduction,
+    below_movement,
+    below_reshape,
+    already_stored,
+)

@@ -60,8 +60,10 @@ def scratch_bytes(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
     return (k * panel + left + spec.rows * panel) * spec.dtype.itemsize + LINE
 
 
-def block(m: int, n: int, lanes: int, float64: bool) -> tuple[int, int]:
-    """The register block (rows, vectors) of an m by n product: the least padded work that fits registers."""
+def block(m: int, n: int, lanes: int, float64: bool, many: bool = False) -> tuple[int, int]:
+    """The register block (rows, vectors) of an m by n product, one of `many` that threads share: the least
+    padded work that fits registers.
+    """
     registers = 32 if lanes == 16 else 16
     size = 2 if float64 else 1  # registers a vector takes
     fitting = [
@@ -81,7 +83,7 @@ def block(m: int, n: int, lanes: int, float64: bool) -> tuple[int, int]:
         step = max(sums, 8) * (1.01 if sums > 16 else 1) + 0.5 + a * rows + b * vectors * size
         panels = -(-max(n, 1) // (vectors * lanes))
         # Threads share panels: a single one keeps all but one of them idle.
-        alone = 1.3 if panels == 1 and n >= 2 * lanes else 1.0
+        alone = 1.3 if panels == 1 and n >= 2 * lanes and not many else 1.0
         return -(-max(m, 1) // rows) * panels * step * alone
 
     return min(fitting, key=cost)
@@ -225,7 +227,9 @@ class _Matmul:
         if self.in_place:
             # `reused`: the unit's panel of B is packed.
             small = f"{whole} * {self.stride(1, -2)} <= {IN_PLACE_SPAN}"
-            out.line(f"reused = {m} > {rows} and ({m} > {IN_PLACE_ROWS} or not ({small}))")
+            # Where a panel is all there is of each line, B is packed as it is.
+            apart = f"{self.stride(1, -2)} != {self.panel}"
+            out.line(f"reused = {m} > {rows} and {apart} and ({m} > {IN_PLACE_ROWS} or not ({small}))")
         elif self.dots:
             out.line(f"reused = {m} > {DOT_ROWS}")
         for step in spec.steps:
