@@ -282,7 +282,7 @@ class Scheduler:
 
     def makes_cycle(self, first: Group, second: Group) -> bool:
         """Whether `second` depends on `first` through a third group."""
-        # What begins after `second` ends is not between them: without this bound, most of the graph is walked.
+        # What begins after `second` ends is not between them; without this bound most of the graph is walked.
         end = second.nodes[-1].serial
         stack = [g for g in self.after[first] if g is not second]
         seen: set[Group] = set(stack)

@@ -127,7 +127,7 @@ def is_grad_enabled() -> bool:
     return ambient.grad_enabled
 
 
-class _GradMode:
+class GradMode:
     """A grad mode as context manager and as decorator."""
 
     def __init__(self, mode: bool) -> None:
@@ -146,13 +146,13 @@ class _GradMode:
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with _GradMode(mode):
+            with GradMode(mode):
                 return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]
 
 
-class _FixedGradMode(_GradMode):
+class _FixedGradMode(GradMode):
     """A mode that also decorates without being called first: `@no_grad` is `@no_grad()`."""
 
     fixed: bool
@@ -176,14 +176,14 @@ class enable_grad(_FixedGradMode):  # noqa: N801
     fixed = True
 
 
-class inference_mode(_GradMode):  # noqa: N801
+class inference_mode(GradMode):  # noqa: N801
     """As `no_grad` (`mode=False`: as `enable_grad`); version counters stay on."""
 
     def __init__(self, mode: bool = True) -> None:
         super().__init__(not mode)
 
 
-class set_grad_enabled(_GradMode):  # noqa: N801
+class set_grad_enabled(GradMode):  # noqa: N801
     """Set the grad mode at once; as a context manager also restore it at the end."""
 
     def __init__(self, mode: bool) -> None:

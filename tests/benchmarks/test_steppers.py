@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-import framework as fw
 from benchmarks.steppers.timed import Timed
 from benchmarks.steppers.tracefuse import make, make_eager
 from benchmarks.works import WORKS, Work
 from benchmarks.works.kernels import AdamW, BlackScholes, CrossEntropy, GeluChain, LayerNorm, Softmax
 from benchmarks.works.training import Cnn, Gpt, Lstm, Mlp
 from tests.benchmarks.reference import results
-from tests.fuzz.interpreted import interpret
+from tests.fuzz.interpreted import interpreting
 
 # The first step records, the second replays, the third shows gradients and moments of both.
 STEPS = 3
@@ -40,14 +40,12 @@ def test_every_kind_of_work_is_tried() -> None:
 
 @pytest.mark.parametrize("maker", [make_eager, make])
 @pytest.mark.parametrize("name", TINY)
-def test_step_computes_what_numpy_does(
-    name: str, maker: Callable[[Work], Timed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if name == "cnn" and not hasattr(fw.nn, "Conv2d"):
-        pytest.skip("there is no convolution")
-    if name in INTERPRETED:
-        interpret(monkeypatch)
-    work = TINY[name]
+def test_step_computes_what_numpy_does(name: str, maker: Callable[[Work], Timed]) -> None:
+    with interpreting() if name in INTERPRETED else contextlib.nullcontext():
+        _require_numpys_results(TINY[name], maker)
+
+
+def _require_numpys_results(work: Work, maker: Callable[[Work], Timed]) -> None:
     step, batches, look = maker(work)
     for number, wanted in enumerate(results(work, STEPS)):
         got = look(step(*batches[number % len(batches)]))
