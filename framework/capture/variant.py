@@ -252,6 +252,12 @@ class Variant:
                 raise TraceError(f"a {type(x).__name__} is returned, which a replay cannot make anew")
             return x
         source, chain = tracer.locate(x)
+        if x is not source.owner or source.input is None:
+            _, gradient = tracer.gradients.get(id(x), (x, None))
+            if gradient is not None:
+                raise TraceError(
+                    "a leaf made inside @compile is returned with a gradient: return its detach()"
+                )
         if source.input is not None:
             where = position.get(id(source.owner), -1)
             return given(x, source, chain, where, self.sources.index(source))

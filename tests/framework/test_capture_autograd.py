@@ -328,3 +328,17 @@ def test_results_are_differentiated_one_by_one() -> None:
 
     # The derivative of a square root at zero is infinite: it must not reach the first gradient as nan.
     np.testing.assert_allclose(gradients(fw.compile(function)), gradients(function), rtol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (3, 4, 5, 6)])
+def test_a_leaf_is_returned_with_its_gradient(sizes: tuple[int, ...]) -> None:
+    def function(x: fw.Tensor) -> tuple[fw.Tensor, fw.Tensor]:
+        made, viewed = x.tanh().requires_grad_(), x.detach().requires_grad_()
+        (made.square() * viewed).sum().backward()
+        return made, viewed
+
+    compiled = fw.compile(function)
+    for size in sizes:
+        for got, wanted in zip(compiled(fw.ones(size)), function(fw.ones(size)), strict=True):
+            same(got, wanted)
+            same(grad_of(got), grad_of(wanted))
