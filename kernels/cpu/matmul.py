@@ -3,8 +3,9 @@
 Pure text, like `kernels.cpu.loop`; `steps` writes the epilogue and `matmul_words` has the vector
 instructions.
 
-A unit of the kernel's range [start, stop) is (batch index, panel of columns, chunk of rows), the chunk
-innermost, so that neighbouring units share a packed panel. Each element is one chain of fused multiply-adds
+A unit of the kernel's range [start, stop) is (batch index, group of panels of columns, chunk of rows), the
+chunk innermost, so that neighbouring units share packed panels; a group is one panel, or as many as the cache
+holds where the epilogue walks through much memory. Each element is one chain of fused multiply-adds
 in the order of k (of few rows, a tree of such chains): neither the block, the packing nor the division into
 units changes its bits.
 """
@@ -23,6 +24,9 @@ from kernels.spec import KERNEL, PRODUCT, RUNTIME, MatmulSpec, Store
 # Rows of one unit. Packing costs as much as 4 rows of products (12 when B comes from afar): 128 keep that
 # small even where every unit has a thread of its own.
 CHUNK = 128
+# An epilogue that walks through so many arrays of C's shape (an optimizer's) is better done a long piece of
+# their rows at a time: groups of panels that take so many bytes packed, chunks of so many rows.
+MANY_ARRAYS, GROUP_BYTES, GROUP_CHUNK = 4, 1 << 20, 48
 # Up to so many rows B is better read where it lies: a packed copy pays from the fifth block of 8 rows on. If
 # B spans more than this (4 MB of float32), its lines are gone before the second block reads them: 2048 x 1024
 # runs at half.
@@ -40,24 +44,44 @@ def render(spec: MatmulSpec, lanes: int) -> str:
 
 
 def units(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
-    """Length of the kernel's range for `extents` (batch.., m, n, k)."""
+    """Length of the kernel's range for `extents` (batch.., m, n, k..)."""
     m, n = extents[spec.batch], extents[spec.batch + 1]
     if m == 0 or n == 0:
         return 0
-    count = max(1, (m + CHUNK // 2) // CHUNK)
+    most = GROUP_CHUNK if is_grouped(spec) else CHUNK
+    count = max(1, (m + most // 2) // most)
     rows = -(-m // count)
     chunk = -(-rows // spec.rows) * spec.rows
-    return math.prod(extents[: spec.batch]) * -(-n // (spec.vectors * lanes)) * -(-m // chunk)
+    panels = -(-n // (spec.vectors * lanes))
+    return math.prod(extents[: spec.batch]) * -(-panels // group(spec, extents, lanes)) * -(-m // chunk)
+
+
+def is_grouped(spec: MatmulSpec) -> bool:
+    """Whether units are groups of panels: the epilogue walks through much memory."""
+    walked = [o for o in spec.operands[2:] if o.strides[-1] == 1 and o.strides[-2] != 0]
+    return len(walked) >= MANY_ARRAYS
+
+
+def group(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
+    """Panels of a unit."""
+    if not is_grouped(spec):
+        return 1
+    panels = -(-extents[spec.batch + 1] // (spec.vectors * lanes))
+    return min(panels, max(1, GROUP_BYTES // max(1, _panel_bytes(spec, extents, lanes))))
+
+
+def _panel_bytes(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
+    # A transposed panel is written in whole vectors of k, past the end of each inner axis.
+    k = math.prod(extents[spec.batch + 2 :]) + (lanes if spec.depth > 1 else 0)
+    return -(-k // lanes) * lanes * spec.vectors * lanes * spec.dtype.itemsize
 
 
 def scratch_bytes(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
     """Bytes of private scratch memory one thread needs to run `spec`."""
     k = -(-math.prod(extents[spec.batch + 2 :]) // lanes) * lanes
-    # A transposed panel is written in whole vectors of k, past the end of each inner axis.
-    k += lanes if spec.depth > 1 else 0
-    panel = spec.vectors * lanes
     left = max(spec.rows, lanes) * k if spec.operands[0].dtype.compute else 0
-    return (k * panel + left + spec.rows * panel) * spec.dtype.itemsize + LINE
+    small = (left + spec.rows * spec.vectors * lanes) * spec.dtype.itemsize
+    return _panel_bytes(spec, extents, lanes) * group(spec, extents, lanes) + small + LINE
 
 
 def block(m: int, n: int, lanes: int, float64: bool, many: bool = False) -> tuple[int, int]:
@@ -106,6 +130,7 @@ class _Matmul:
         *self.outer, self.k = [f"n{spec.batch + 2 + i}" for i in range(spec.depth)]
         self.size = spec.dtype.itemsize
         self.widened = self.left.dtype.compute is not None
+        self.grouped = is_grouped(spec)
         column_stride = self.right.strides[-1]
         self.transposed = self.right.strides[-2] == 1 and column_stride != 1
         self.in_place = column_stride == 1 and self.right.dtype is spec.dtype
@@ -183,22 +208,40 @@ class _Matmul:
         return f"{imports}\n{text}\n" + "\n".join(lines) + f"\n\n\n{body}"
 
     def kernel(self) -> None:
-        out, spec = self.out, self.spec
+        out = self.out
         with out.block("def kernel(table, start, stop, part, scratch):"):
             self.header()
             with out.block("for unit in range(start, stop):"):
                 self.place_unit()
-                self.pack()
-                with out.block(f"for top in range(first, end, {spec.rows}):"):
-                    if self.widened:
-                        self.widen_left()
-                    self.prefetch()
-                    self.multiply()
-                    if self.direct:
-                        with out.block("if not whole:"):
-                            self.epilogue()
-                    else:
-                        self.epilogue()
+                if not self.grouped:
+                    self.pack("packed_from != right_start")
+                    self.panels()
+                    return
+                out.line("fresh = packed_from != right_start")
+                out.line("packed_from = right_start")
+                behind = f"column + grouped * {self.panel}"
+                out.line(f"last = {behind} if {behind} < {self.n} else {self.n}")
+                out.line("first_column = column")
+                with out.block(f"for column in range(first_column, last, {self.panel}):"):
+                    out.line(f"packed = packed_start + (column - first_column) * padded * {self.size}")
+                    ahead = f"(column - first_column) * {self.stride(1, -1)} * {self.right.dtype.itemsize}"
+                    out.line(f"right_start = packed_from + {ahead}")
+                    self.pack("fresh")
+                    self.panels()
+
+    def panels(self) -> None:
+        """The unit's rows by one panel."""
+        out, spec = self.out, self.spec
+        with out.block(f"for top in range(first, end, {spec.rows}):"):
+            if self.widened:
+                self.widen_left()
+            self.prefetch()
+            self.multiply()
+            if self.direct:
+                with out.block("if not whole:"):
+                    self.epilogue()
+            else:
+                self.epilogue()
 
     def header(self) -> None:
         out, spec = self.out, self.spec
@@ -210,7 +253,8 @@ class _Matmul:
             out.line(f"{self.stride_name(operand, axis)} = entry(table, {slot})")
         m, n, rows = self.m, self.n, spec.rows
         out.line(f"panels = quotient({n} + {self.panel - 1}, {self.panel})")
-        out.line(f"parts = quotient({m} + {CHUNK // 2}, {CHUNK})")
+        most = GROUP_CHUNK if self.grouped else CHUNK
+        out.line(f"parts = quotient({m} + {most // 2}, {most})")
         out.line("parts = parts if parts > 1 else 1")
         out.line(f"chunk = quotient(quotient({m} + parts - 1, parts) + {rows - 1}, {rows}) * {rows}")
         out.line(f"chunk = chunk if chunk > {rows} else {rows}")
@@ -220,8 +264,20 @@ class _Matmul:
         out.line(f"packed = tile + {rows * self.panel * self.size}")
         whole = " * ".join([*self.outer, self.k])
         out.line(f"padded = quotient({whole} + {self.lanes - 1}, {self.lanes}) * {self.lanes}")
+        behind = "packed"
+        if self.grouped:
+            behind = "packed_start"
+            if self.outer:  # a transposed panel is written past its end
+                out.line(f"padded = quotient({whole} + {2 * self.lanes - 1}, {self.lanes}) * {self.lanes}")
+            size = f"(padded * {self.panel * self.size})"
+            out.line(f"grouped = quotient({GROUP_BYTES}, {size}) if padded else 1")
+            out.line("grouped = grouped if grouped > 1 else 1")
+            out.line("grouped = grouped if grouped < panels else panels")
+            out.line("packed_start = packed")
+            out.line("panels = quotient(panels + grouped - 1, grouped)")
+            behind = f"packed_start + (grouped - 1) * {size}"
         if self.widened:
-            out.line(f"left = packed + padded * {self.panel * self.size}")
+            out.line(f"left = {behind} + padded * {self.panel * self.size}")
         out.line(f"every = mask({self.lanes})")
         out.line("packed_from = 0")
         if self.in_place:
@@ -243,9 +299,10 @@ class _Matmul:
         out.line("first = (unit - panel_number * chunks) * chunk")
         out.line(f"end = first + chunk if first + chunk < {self.m} else {self.m}")
         rest = "panel_number"
+        across = f"grouped * {self.panel}" if self.grouped else str(self.panel)
         if spec.batch:
             out.line("flat = quotient(panel_number, panels)")
-            out.line(f"column = (panel_number - flat * panels) * {self.panel}")
+            out.line(f"column = (panel_number - flat * panels) * {across}")
             rest = "flat"
             for axis in reversed(range(1, spec.batch)):
                 out.line(f"q{axis} = quotient({rest}, n{axis})")
@@ -253,17 +310,18 @@ class _Matmul:
                 rest = f"q{axis}"
             out.line(f"i0 = {rest}")
         else:
-            out.line(f"column = panel_number * {self.panel}")
+            out.line(f"column = panel_number * {across}")
         out.line(f"left_start = p0 + ({self.batch_offset(0)}) * {self.left.dtype.itemsize}")
         start = f"{self.batch_offset(1)} + column * {self.stride(1, -1)}"
         out.line(f"right_start = p1 + ({start}) * {self.right.dtype.itemsize}")
 
-    def pack(self) -> None:
-        """Copy the unit's panel of B to scratch as [k][columns], unless it is there or read in place."""
+    def pack(self, missing: str) -> None:
+        """Copy a panel of B to scratch as [k][columns] if it is `missing`, unless it is read in place."""
         out, spec = self.out, self.spec
         reused = " and reused" if self.in_place or self.dots else ""
-        with out.block(f"if packed_from != right_start{reused}:"):
-            out.line("packed_from = right_start")
+        with out.block(f"if {missing}{reused}:"):
+            if not self.grouped:
+                out.line("packed_from = right_start")
             if not self.transposed:
                 for v in range(spec.vectors):
                     out.line(f"active{v} = mask({self.n} - column - {v * self.lanes})")

@@ -220,6 +220,29 @@ def epilogue_spec(block: tuple[int, int] = (4, 2)) -> MatmulSpec:
     return MatmulSpec("epilogue", 0, f, *block, operands, steps)
 
 
+@pytest.mark.parametrize("batch", [0, 1])
+@pytest.mark.parametrize("a", [ROW_MAJOR, TRANSPOSED], ids=["rows", "transposed"])
+@pytest.mark.parametrize("b", [ROW_MAJOR, TRANSPOSED, ANY], ids=["rows", "transposed", "any"])
+@pytest.mark.parametrize("size", [1, 20_000, 1 << 20])
+def test_groups_of_panels(monkeypatch: pytest.MonkeyPatch, a: Any, b: Any, batch: int, size: int) -> None:
+    """An epilogue that walks through many arrays, as an optimizer's: a group of panels shares a pass."""
+    monkeypatch.setattr(matmul, "GROUP_BYTES", size)
+    f = dtypes.float32
+    operands = tuple(Operand(f, ("s",) * batch + s) for s in (a, b, *[ROW_MAJOR] * 4))
+    loads = [Load(f"x{i}", i) for i in range(2, 6)]
+    sums = [Call(f"y{i}", "add", (f"x{i}", PRODUCT), f) for i in range(2, 6)]
+    steps = (*loads, *sums, *[Store(f"y{i}", i) for i in range(2, 6)])
+    random = np.random.default_rng(size)
+    # The digest is the spec's alone: a name of its own keeps the kernels of other sizes apart.
+    spec = MatmulSpec(f"groups of {size}", batch, f, 4, 2, operands, steps)
+    for m, n, k in itertools.product((1, 50, 130), (1, 100, 330), (0, 3, 40)):
+        shapes = [(m, k), (k, n), *[(m, n)] * 4]
+        arrays = [
+            laid_out(random, (3,) * batch + x, o.strides, f) for x, o in zip(shapes, operands, strict=True)
+        ]
+        check(spec, (*lead, m, n, k), arrays)
+
+
 def test_epilogue_with_broadcast_operands_and_several_stores() -> None:
     spec, random = epilogue_spec(), np.random.default_rng(0)
     for m, n, k in itertools.product((1, 6, 40), (1, 16, 33, 70), (0, 5, 64)):
