@@ -237,9 +237,8 @@ def test_groups_of_panels(monkeypatch: pytest.MonkeyPatch, a: Any, b: Any, batch
     spec = MatmulSpec(f"groups of {size}", batch, f, 4, 2, operands, steps)
     for m, n, k in itertools.product((1, 50, 130), (1, 100, 330), (0, 3, 40)):
         shapes = [(m, k), (k, n), *[(m, n)] * 4]
-        arrays = [
-            laid_out(random, (3,) * batch + x, o.strides, f) for x, o in zip(shapes, operands, strict=True)
-        ]
+        lead = (3,) * batch
+        arrays = [laid_out(random, lead + x, o.strides, f) for x, o in zip(shapes, operands, strict=True)]
         check(spec, (*lead, m, n, k), arrays)
 
 
