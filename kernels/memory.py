@@ -9,6 +9,7 @@ import math
 import os
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,11 +47,18 @@ class _Loan:
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """As np.empty; of at least LARGE bytes, in reused memory where there is some."""
-    size = math.prod(shape) * dtype.itemsize
+    return maker(shape, dtype)(shape, dtype)
+
+
+def maker(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[..., np.ndarray[Any, Any]]:
+    """What makes arrays of this kind as `empty` does, for who makes many."""
     # A dtype that is not NumPy's own has no name in the array interface.
-    if size < LARGE or dtype.isbuiltin != 1:
-        return np.empty(shape, dtype)
-    return np.asarray(_Loan(_take(_rounded(size)), shape, dtype))
+    large = math.prod(shape) * dtype.itemsize >= LARGE and dtype.isbuiltin == 1
+    return _lend if large else np.empty
+
+
+def _lend(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    return np.asarray(_Loan(_take(_rounded(math.prod(shape) * dtype.itemsize)), shape, dtype))
 
 
 def is_own(array: np.ndarray[Any, Any]) -> bool:

@@ -40,8 +40,8 @@ from framework.nn.module import Module
 from framework.state import structure
 from framework.storage import Clock
 from framework.tensor import Tensor, geometry
+from kernels import memory
 from kernels.dtypes import DType
-from kernels.memory import is_own
 
 Array = np.ndarray[Any, Any]
 
@@ -224,7 +224,7 @@ class Variant:
         self._bind_scalars()
         slots = {slot.number: slot for slot in self.gradients if slot.reusable and slot.number >= 0}
         self.output_plan = [
-            (slots.get(number), shape, dtype)
+            (slots.get(number), shape, dtype, memory.maker(shape, dtype))
             for number, (shape, dtype) in enumerate(self.executable.output_types)
         ]
         self.seen = self.seen_gradients = -1
@@ -418,7 +418,7 @@ class Variant:
             if id(leaf._storage) in self.written_ids:
                 return True
             # Memory that nobody else can know of is its array's own, and no written array is a view.
-            alone = self.written_alone and is_own(array)
+            alone = self.written_alone and memory.is_own(array)
             if not alone and any(np.may_share_memory(array, w) for w in self.written_memory):
                 return True
         if not self.written_arguments:
@@ -450,10 +450,10 @@ class Variant:
                 self.draw_memory[2 * k], self.draw_memory[2 * k + 1] = generator.seed_value, generator.offset
             made: list[Tensor | None] = [None] * len(self.values)
             outputs: list[Any] = []
-            for number, (slot, shape, dtype) in enumerate(self.output_plan):
+            for number, (slot, shape, dtype, empty) in enumerate(self.output_plan):
                 again = None if slot is None else slot.free_again(leaves)
                 made[number] = again
-                outputs.append(np.empty(shape, dtype) if again is None else again._data)
+                outputs.append(empty(shape, dtype) if again is None else again._data)
             failed = self.executable.run([(i, leaves[p]._data) for i, p in self.arguments], outputs)
             if failed:
                 self.executable.let_through()
