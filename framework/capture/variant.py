@@ -403,7 +403,7 @@ class Variant:
                 t._storage.follow(self.clock)
         self.clock.left = False
         self.written_memory = [t._data for t in written if t is not None]
-        self.written_alone = all(map(is_own, self.written_memory))  # type: ignore[union-attr]
+        self.written_alone = all(map(memory.is_own, self.written_memory))  # type: ignore[union-attr]
         self.seen, self.seen_gradients = structure.version, structure.gradients
         return None
 
