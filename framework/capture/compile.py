@@ -31,8 +31,9 @@ from framework.capture.explain import Explanation
 from framework.capture.guards import Guard, name_guards, reached, structure_guard
 from framework.capture.lifting import Lifting, Substitution, handles_errors, require_blind
 from framework.capture.numbers import Numbers, RefusedError
-from framework.capture.observe import SIMPLE, EffectError, FilledError, Observer
+from framework.capture.observe import EffectError, FilledError, Observer
 from framework.capture.recording import Draft
+from framework.capture.snapshots import SIMPLE
 from framework.capture.tracer import Tracer
 from framework.capture.tree import flatten
 from framework.capture.variant import BAD_INPUT, Variant

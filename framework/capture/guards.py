@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from framework.capture.observe import GONE, Contents, Observer, same, slot_of, snapshot
+from framework.capture.observe import GONE, Observer, slot_of
+from framework.capture.snapshots import Contents, same, snapshot
 from framework.nn.module import Module
 from framework.optim.optimizer import Optimizer
 from framework.tensor import Tensor

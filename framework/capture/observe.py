@@ -30,10 +30,15 @@ import numpy as np
 from compiler.where import user_line
 from framework.capture.age import Age
 from framework.capture.copies import CONTAINERS, Copies
+from framework.capture.snapshots import MOST_ITEMS, SIMPLE, TooLargeError, snapshot
+from framework.conversion import Info
+from framework.device import device
+from framework.graph import Node
 from framework.nn.module import Module
 from framework.optim.optimizer import Optimizer
-from framework.state import ambient, python_effects
+from framework.state import GradMode, ambient, python_effects
 from framework.tensor import Tensor
+from kernels.dtypes import DType
 
 _ROOT = Path(__file__).parents[2]
 _OWN = tuple(str(_ROOT / package) for package in ("framework", "compiler", "kernels"))
@@ -121,11 +126,8 @@ _EFFECTS = {
     "IMPORT_NAME",
 }
 
-# Items of a container that are compared at every call; a function that reads a larger one is driven.
-MOST_ITEMS = 512
 # Naming one of these reads an optimizer's numbers as Python sees them.
 _OPTIONS = {"param_groups", "defaults", "state_dict"}
-SIMPLE = (int, float, complex, str, bytes, bool, type(None))
 
 
 # What may be something else at the next call without our seeing it, and what reads attributes unnamed.
@@ -150,6 +152,9 @@ _NAMED = {
 }
 # Python classes that are what an attribute of theirs holds, and whose methods are not watched.
 _WRAPPERS = (ChainMap, UserDict, UserList)
+
+# Objects of this project that are what they are, or are watched elsewhere.
+_UNCHANGING = (Tensor, DType, Info, GradMode, Node, device, tuple)
 
 # Stands for an attribute that is not there.
 GONE = object()
@@ -195,6 +200,13 @@ def _is_ours(frame: types.FrameType) -> bool:
             frame.f_globals.get("__name__", "")
         )
     return code.co_filename.startswith(_OWN)
+
+
+@cache
+def attributes_of(code: types.CodeType) -> frozenset[str]:
+    """The names of attributes that a code object reads."""
+    reads = ("LOAD_ATTR", "LOAD_METHOD")
+    return frozenset(i.argval for i in dis.get_instructions(code) if i.opname in reads)
 
 
 @cache
@@ -437,6 +449,8 @@ class Observer:
         kind = value if isinstance(value, type) else type(value)
         if any(type(base.__dict__.get("__del__")) is types.FunctionType for base in kind.__mro__):
             self.stop(f"{Path(code.co_filename).name}:{code.co_firstlineno}: {kind.__name__} has a finaliser")
+        if not isinstance(value, type):
+            self.see_own(value, code, also)
         if isinstance(value, Optimizer) and not _OPTIONS.isdisjoint(names):
             self.optimizers[id(value)] = (value, options_of(value))
         if not isinstance(value, type) and not is_own_class(kind):
@@ -470,6 +484,23 @@ class Observer:
                     self.slots[id(value), name] = seen, value, self.look(now, name, code)
                     seen = now
                 self.see_object(seen, code, also)
+
+    def see_own(self, value: Any, code: types.CodeType, also: Collection[str] | None) -> None:
+        """See that what code asks of an object of this project is guarded: our own Python is not observed."""
+        if isinstance(value, Module):
+            if ambient.tracer is not None:
+                for module in value.modules():
+                    ambient.tracer.touch(module)
+            return
+        if not is_own_class(type(value)) or isinstance(value, _UNCHANGING):
+            return
+        codes = (code,) if also is None else self.codes
+        asked = set().union(*map(attributes_of, codes))
+        asked &= {"state"} if isinstance(value, Optimizer) else set(dir(value))
+        if asked or hasattr(type(value), "__getitem__") or hasattr(type(value), "__iter__"):
+            words = f"{min(asked)} of a" if asked else "a"
+            where = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+            self.stop(f"{where}: {words} {type(value).__name__} is read, which may change")
 
     def see_function(self, function: Any) -> None:
         function = getattr(function, "__func__", function)
@@ -538,50 +569,3 @@ def is_own_class(kind: type) -> bool:
 
 def _is_own_name(module: str) -> bool:
     return module.split(".")[0] in ("framework", "compiler", "kernels")
-
-
-class Contents:
-    """What a container held, containers inside it included."""
-
-    __slots__ = ("items", "kind")
-
-    def __init__(self, kind: type, items: tuple[Any, ...]) -> None:
-        self.kind, self.items = kind, items
-
-    def __repr__(self) -> str:
-        return f"{self.kind.__name__} of {len(self.items)}"
-
-
-class TooLargeError(Exception):
-    """A container holds too much to be compared at every call."""
-
-
-def snapshot(value: Any, budget: list[int] | None = None) -> Any:
-    """A value as `same` can compare it later: containers are copied, everything else is itself.
-
-    Raises TooLargeError above `MOST_ITEMS` items in all.
-    """
-    if not isinstance(value, list | dict | set | tuple | deque):
-        return value
-    budget = [MOST_ITEMS] if budget is None else budget
-    budget[0] -= len(value)
-    if budget[0] < 0:
-        raise TooLargeError
-    if isinstance(value, dict):
-        return Contents(type(value), tuple((key, snapshot(item, budget)) for key, item in value.items()))
-    return Contents(type(value), tuple(snapshot(item, budget) for item in value))
-
-
-def same(now: Any, seen: Any) -> bool:
-    """Whether a value still is what its snapshot was: equal for plain values, identical for other objects."""
-    if isinstance(seen, Contents):
-        if type(now) is not seen.kind or len(now) != len(seen.items):
-            return False
-        if isinstance(now, dict):
-            pairs = zip(now.items(), seen.items, strict=True)
-            return all(same(key, old) and same(item, before) for (key, item), (old, before) in pairs)
-        return all(map(same, now, seen.items))
-    if now is seen:
-        return True
-    # 0.0 and -0.0 are equal and differ; nan differs from itself and may be the same.
-    return type(now) is type(seen) and isinstance(now, SIMPLE) and repr(now) == repr(seen)

@@ -30,9 +30,9 @@ from framework.capture.backward import Backward, record_backward, runs_user_code
 from framework.capture.guards import Guard
 from framework.capture.history import CompiledBackward, FreedNode
 from framework.capture.numbers import Numbers, RuntimeNumber
-from framework.capture.observe import SIMPLE
 from framework.capture.reads import Item
 from framework.capture.results import Computed, Given, Read, Result, follow, given
+from framework.capture.snapshots import SIMPLE
 from framework.capture.tracer import Source, Tracer, checks_of, hooks_of
 from framework.capture.tree import map_leaves, once
 from framework.graph import Node, OpNode, Saved
