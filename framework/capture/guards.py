@@ -50,7 +50,8 @@ def structure_of(thing: Module | Optimizer) -> dict[str, Any]:
         }
         hooks = {"hooks": (*thing._pre_hooks.values(), *thing._post_hooks.values())}
         return {**groups, **members, **state, **hooks}
-    return {name: snapshot(value, [_ANY_SIZE]) for name, value in vars(thing).items()}
+    names = vars(thing).keys() - thing.runtime_numbers
+    return {name: snapshot(vars(thing)[name], [_ANY_SIZE]) for name in names}
 
 
 def structure_guard(thing: Module | Optimizer) -> Guard:
@@ -60,7 +61,9 @@ def structure_guard(thing: Module | Optimizer) -> Guard:
     def holds() -> bool:
         if isinstance(thing, Module):
             now: dict[str, Any] = vars(thing)
-            return now.keys() == seen.keys() and all(same(now[name], value) for name, value in seen.items())
+            if now.keys() - thing.runtime_numbers != seen.keys():
+                return False
+            return all(same(now[name], value) for name, value in seen.items())
         return structure_of(thing) == seen
 
     return Guard(holds, f"{type(thing).__name__} has the attributes, mode, hooks and members it had")

@@ -487,15 +487,15 @@ class Observer:
 
     def see_own(self, value: Any, code: types.CodeType, also: Collection[str] | None) -> None:
         """See that what code asks of an object of this project is guarded: our own Python is not observed."""
-        if isinstance(value, Module):
-            if ambient.tracer is not None:
-                for module in value.modules():
-                    ambient.tracer.touch(module)
+        asked: set[str] = set().union(*map(attributes_of, (code,) if also is None else self.codes))
+        if isinstance(value, Module) and ambient.tracer is not None:
+            for module in value.modules():
+                ambient.tracer.touch(module)
+                for name in module.runtime_numbers & asked:
+                    held = vars(module).get(name, GONE)
+                    self.attributes[id(module), name] = module, name, self.look(held, name, code)
+        if not is_own_class(type(value)) or isinstance(value, (Module, *_UNCHANGING)):
             return
-        if not is_own_class(type(value)) or isinstance(value, _UNCHANGING):
-            return
-        codes = (code,) if also is None else self.codes
-        asked = set().union(*map(attributes_of, codes))
         asked &= {"state"} if isinstance(value, Optimizer) else set(dir(value))
         if asked or hasattr(type(value), "__getitem__") or hasattr(type(value), "__iter__"):
             words = f"{min(asked)} of a" if asked else "a"

@@ -11,6 +11,8 @@ from framework.tensor import Tensor
 class Dropout(Module):
     """In training, zero each element with probability `p` and scale the rest by 1 / (1 - p)."""
 
+    runtime_numbers = frozenset(("p",))
+
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         F.check_probability(p)
@@ -18,10 +20,10 @@ class Dropout(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """`input` with elements dropped, or `input` itself in evaluation or at p = 0."""
-        # p reaches the program as a number read at each replay; only the step to and from 0 is another
-        # program.
         if not self.training or guarded(lambda: self.p == 0):
             return input
+        if not guarded(lambda: 0.0 <= self.p <= 1.0):
+            F.check_probability(self.p)
         return F.dropout(input, runtime_scalar(lambda: self.p), True, self.inplace)
 
     def extra_repr(self) -> str:

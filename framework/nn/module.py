@@ -6,7 +6,7 @@ Knows registration, traversal, hooks and conversion; the values in a state dict 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from framework.nn.backward_hooks import call_with_backward_hooks
 from framework.nn.hooks import ForwardHook, ForwardPreHook, HookTable, RemovableHandle
@@ -25,6 +25,9 @@ class Module:
     """
 
     training: bool
+
+    # Attributes that a recorded program reads anew at each replay: a change is no other program.
+    runtime_numbers: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self) -> None:
         values = self.__dict__

@@ -198,6 +198,8 @@ class _BatchNorm(_Tracking):
     average); evaluation uses the running ones, or the batch's when they are not tracked.
     """
 
+    runtime_numbers = frozenset(("momentum",))
+
     def __init__(
         self,
         num_features: int,

@@ -280,6 +280,26 @@ def test_dropout_of_nothing_and_everything(p: float) -> None:
     train(twins)
 
 
+def test_a_probability_that_varies() -> None:
+    twins, tasks = twins_of(lambda: Task(OPTIMIZERS["sgd"], dropout_model))
+    for number in range(20):
+        for task in tasks:
+            task.model[1].p = 0.02 * (number + 1)
+        twins.call(*batch(number))
+    twins.expect("replay", variants=1)
+
+
+def test_a_probability_that_is_none() -> None:
+    model = nn.Dropout(0.5)
+    compiled = fw.compile(lambda x: model(x) * 1.0)
+    for p in (0.5, 0.0, 1.0, 0.25):
+        model.p = p
+        compiled(fw.ones(3))
+    model.p = 2.0
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        compiled(fw.ones(3))
+
+
 @pytest.mark.parametrize("shape", [(), (3,)])
 @pytest.mark.parametrize("dtype", [fw.float16, fw.bfloat16, fw.float32, fw.float64, fw.int64], ids=str)
 def test_dropout_keeps_the_dtype(dtype: fw.dtype, shape: tuple[int, ...]) -> None:
