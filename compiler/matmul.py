@@ -13,7 +13,7 @@ from compiler.errors import LoweringError
 from compiler.ir import Value
 from compiler.lower import Kernel, LoopLowering, Place, Register, Shape, pattern, resolve
 from kernels import dtypes
-from kernels.cpu.matmul import block
+from kernels.cpu.matmul import block, walks
 from kernels.cpu.target import lanes
 from kernels.spec import PRODUCT, Index, Load, MatmulSpec, Operand, Store
 
@@ -52,7 +52,7 @@ def product_kernel(lowering: LoopLowering) -> Kernel:
     )
     *batch, m, n = axes.domain
     many = math.prod(batch) >= MANY
-    rows, vectors = block(m, n, lanes(), wide is dtypes.float64, many)
+    rows, vectors = block(m, n, lanes(), wide is dtypes.float64, many, walks(operands[2:]))
     spec = MatmulSpec(lowering.name, len(batch), wide, rows, vectors, operands, steps, len(axes.summed))
     return Kernel(spec, (*axes.domain, *axes.summed), places, tuple(group.nodes))
 
