@@ -8,7 +8,8 @@ from typing import Any
 from framework.creation import empty
 from framework.nn import functional as F
 from framework.nn import init
-from framework.nn.functional.convolution import Sizes, per_axis, same_padding
+from framework.nn.functional.convolution import same_padding
+from framework.nn.functional.shape import Sizes, per_axis
 from framework.nn.module import Module
 from framework.nn.parameter import Parameter
 from framework.tensor import Tensor

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler.ops import movement, window
-from framework.nn.functional.shape import pad
+from framework.nn.functional.shape import Sizes, pad, per_axis
 from framework.tensor import Tensor
-
-Sizes = int | Sequence[int]
 
 
 def conv1d(
@@ -111,18 +109,6 @@ def unfold(
     x = _padded(input, per_axis(2, padding, "padding"))
     found = window.windows(x, axes=(2, 3), sizes=kernel, steps=steps, dilations=dilations)
     return found.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
-
-
-def per_axis(rank: int, sizes: Sizes, name: str) -> tuple[int, ...]:
-    """One integer per axis from one for all or one for each. Raises RuntimeError for another count."""
-    if isinstance(sizes, int):
-        return (sizes,) * rank
-    sizes = tuple(sizes)
-    if len(sizes) == 1:
-        return sizes * rank
-    if len(sizes) != rank:
-        raise RuntimeError(f"expected {name} to be a single integer or a list of {rank}, got {list(sizes)}")
-    return sizes
 
 
 def same_padding(kernel: Sequence[int], dilation: Sequence[int]) -> list[tuple[int, int]]:

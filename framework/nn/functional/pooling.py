@@ -7,7 +7,6 @@ gradient. Knows no modules.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,24 +17,11 @@ from compiler.ops.compare import where
 from compiler.ops.indexing import take
 from framework.creation import tensor, zeros_like
 from framework.nn.functional.activation import widened
+from framework.nn.functional.shape import Sizes, per_axis
 from framework.nn.functional.windows import Windows, along, collected, larger, window_maximum, window_sum
 from framework.tensor import Tensor
 from framework.views import cat, sliced
 from kernels import dtypes
-
-Sizes = int | Sequence[int]
-
-
-def _sizes(given: Any, axes: int, name: str, what: str) -> tuple[int, ...]:
-    """One number per pooled axis. Raises RuntimeError for another count."""
-    listed = (given,) if isinstance(given, int) else tuple(given)
-    if len(listed) == 1:
-        return listed * axes
-    if len(listed) != axes:
-        raise RuntimeError(
-            f"{name}: {what} must either be a single int, or a tuple of {axes} ints, got {given}"
-        )
-    return listed
 
 
 def _windows(
@@ -43,10 +29,10 @@ def _windows(
 ) -> tuple[Windows, ...]:
     """The windows of each pooled axis. Raises RuntimeError for what PyTorch rejects."""
     _require_dimensions(input, axes, name)
-    kernels = _sizes(kernel, axes, name, "kernel_size")
-    strides = kernels if stride is None or stride in ((), []) else _sizes(stride, axes, name, "stride")
-    paddings = _sizes(padding, axes, name, "padding")
-    dilations = _sizes(dilation, axes, name, "dilation")
+    kernels = per_axis(axes, kernel, f"{name}: kernel_size")
+    strides = kernels if stride is None or stride in ((), []) else per_axis(axes, stride, f"{name}: stride")
+    paddings = per_axis(axes, padding, f"{name}: padding")
+    dilations = per_axis(axes, dilation, f"{name}: dilation")
     shape = tuple(input.shape)
     for what, numbers in (("kernel_size", kernels), ("stride", strides), ("dilation", dilations)):
         if any(n <= 0 for n in numbers):

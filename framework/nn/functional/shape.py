@@ -12,6 +12,18 @@ from framework.joining import cat
 from framework.tensor import Tensor
 from framework.views import stack
 
+Sizes = int | Sequence[int]
+
+
+def per_axis(axes: int, given: Sizes, name: str) -> tuple[int, ...]:
+    """One number per axis, from one for all or one for each. Raises RuntimeError for another count."""
+    listed = (given,) if isinstance(given, int) else tuple(given)
+    if len(listed) == 1:
+        return listed * axes
+    if len(listed) != axes:
+        raise RuntimeError(f"{name} must either be a single int, or a tuple of {axes} ints, got {given}")
+    return listed
+
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
     """`input` with `value` (0) around it; `pad` is (before, after) of the last dimension, then of the one

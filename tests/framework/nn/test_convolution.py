@@ -258,7 +258,7 @@ def test_unfold() -> None:
         (lambda: F.conv2d(IMAGE, POINT, padding=-1), RuntimeError, "negative padding"),
         (lambda: F.conv2d(IMAGE, POINT, padding="some"), RuntimeError, "Invalid padding"),
         (lambda: F.conv2d(IMAGE, POINT, None, 2, "same"), RuntimeError, "strided"),
-        (lambda: F.conv2d(IMAGE, POINT, stride=(1, 1, 1)), RuntimeError, "list of 2"),
+        (lambda: F.conv2d(IMAGE, POINT, stride=(1, 1, 1)), RuntimeError, "tuple of 2 ints"),
         (lambda: F.conv_transpose1d(fw.ones(1, 3, 4), LINE), RuntimeError, "to have 2 channels"),
         (lambda: F.conv_transpose1d(fw.ones(1, 2, 4), LINE, output_padding=1), RuntimeError, "smaller"),
         (lambda: nn.Conv2d(3, 4, 1, groups=2), ValueError, "in_channels must be divisible"),
