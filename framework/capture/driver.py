@@ -351,6 +351,10 @@ class Driver:
     def write(self, t: Tensor, data: Any) -> None:
         """Overwrite `t`: its memory has a new value from here on, seen by every view."""
         root, chain = located(t)
+        if root._data is None and root._storage is not t._storage:
+            # Through `.data`, which no version tells of: what was saved of it is memory, and changes too.
+            self.flush()
+            root, chain = located(t)
         new = data if type(data) is Deferred else self._adopt(np.asarray(data))
         if new.stretch is not self.stretch:
             new = self._adopt(known(new))

@@ -554,3 +554,22 @@ def test_a_backward_of_a_value_kept_before_it_was_written() -> None:
         return [(f(fw.full((6,), k)).tolist(), grad_of(w).tolist()) for k in (0.5, 2.0, 3.0)]
 
     assert outcome(CompiledFunction) == outcome(lambda f: f)
+
+
+def test_a_write_through_data_changes_what_was_saved() -> None:
+    def make() -> World:
+        weight = fw.tensor([0.1, 0.5, 0.9], requires_grad=True)
+        log: list[int] = []
+
+        def function(x: fw.Tensor) -> fw.Tensor:
+            log.append(1)
+            y = (weight * x).tanh()  # its gradient reads y
+            y.data.mul_(0.5)
+            y.sum().backward()
+            return y.detach()
+
+        return function, lambda: grad_of(weight)
+
+    twins = Twins(make)
+    for _ in range(3):
+        twins.call(fw.ones(3))
