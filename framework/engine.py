@@ -35,6 +35,8 @@ def _unpack_payload(entry: Any) -> Any:
         if isinstance(entry.data, np.ndarray):
             # Recorded before this capture: the program must read it anew at each run.
             return payload(entry.tensor if entry.tensor is not None else alias_of(entry))
+        if tracer.unversioned and entry.storage is not None and entry.tensor is not None:
+            return payload(entry.tensor)  # what is in memory now
         return entry.data
     if kind is TypeOnly:
         return entry.array()

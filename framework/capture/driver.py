@@ -87,6 +87,8 @@ class Driver:
         # How many of our own stretches of Python are being run, and whether a flush waits for their end.
         self.depth, self.owed = 0, False
         self.finished = False
+        # Whether memory was written to past its version, which histories know their values by.
+        self.unversioned = False
         # Held while values are computed, which another thread may ask for.
         self.lock, self.thread = threading.RLock(), threading.get_ident()
 
@@ -351,10 +353,12 @@ class Driver:
     def write(self, t: Tensor, data: Any) -> None:
         """Overwrite `t`: its memory has a new value from here on, seen by every view."""
         root, chain = located(t)
-        if root._data is None and root._storage is not t._storage:
+        if root._storage is not t._storage:
             # Through `.data`, which no version tells of: what was saved of it is memory, and changes too.
-            self.flush()
-            root, chain = located(t)
+            self.unversioned = True
+            if root._data is None:
+                self.flush()
+                root, chain = located(t)
         new = data if type(data) is Deferred else self._adopt(np.asarray(data))
         if new.stretch is not self.stretch:
             new = self._adopt(known(new))
@@ -494,7 +498,10 @@ class Driver:
         self, roots: list[Tensor], gradients: list[Any], keep: bool, body: Callable[[], Any]
     ) -> None:
         """Run a backward pass."""
-        backward(self, roots, gradients, keep, body)
+        if self.unversioned:
+            body()
+        else:
+            backward(self, roots, gradients, keep, body)
 
     def concrete(self, t: Tensor) -> Array:
         """The array of `t`, computed now."""

@@ -87,6 +87,8 @@ class Tracer:
     items: list[Item] = field(default_factory=list)
     # Views that existed and are taken for part of their base.
     followed: dict[int, Tensor] = field(default_factory=dict)
+    # Whether memory was written to past its version (`.data`), which histories know their values by.
+    unversioned: bool = False
 
     # Values
 
@@ -194,6 +196,7 @@ class Tracer:
         source.value = new
         source.writes += 1
         source.counted += t._storage is source.owner._storage
+        self.unversioned |= t._storage is not source.owner._storage
         self.versions[id(t._storage)] = self.versions.get(id(t._storage), 0) + 1
         self.kept.append(t._storage)
 

@@ -342,3 +342,27 @@ def test_a_leaf_is_returned_with_its_gradient(sizes: tuple[int, ...]) -> None:
         for got, wanted in zip(compiled(fw.ones(size)), function(fw.ones(size)), strict=True):
             same(got, wanted)
             same(grad_of(got), grad_of(wanted))
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("written", ["result", "input"])
+def test_a_write_through_data_changes_what_was_saved(written: str, inside: bool) -> None:
+    def trained(wrap: Callable[[Any], Any]) -> fw.Tensor:
+        weight = fw.tensor([0.1, 0.5, 0.9], requires_grad=True)
+
+        def function(x: fw.Tensor) -> fw.Tensor:
+            y = (weight * x).tanh()
+            z = y * weight
+            (y if written == "result" else weight).data.mul_(0.5)
+            if inside:
+                z.sum().backward()
+            return z.sum()
+
+        called = wrap(function)
+        for _ in range(3):
+            loss = called(fw.ones(3))
+            if not inside:
+                loss.backward()
+        return grad_of(weight)
+
+    same(trained(CompiledFunction), trained(lambda function: function))
