@@ -123,9 +123,8 @@ preserve_format = "preserve_format"
 if _TYPE_CHECKING:
     from framework import nn, optim, serialization, utils
     from framework.capture.compile import CompileError, compile
-    from framework.configuration import show_config
+    from framework.configuration import get_num_threads, set_num_threads, show_config
     from framework.serialization import load, save
-    from kernels.cpu.pool import get_num_threads, set_num_threads
 
 # Names that load on first use, with the module they are in; the module itself where that is the name's.
 _LAZY = {
@@ -135,10 +134,10 @@ _LAZY = {
     "utils": "framework.utils",
     "CompileError": "framework.capture.compile",
     "compile": "framework.capture.compile",
-    "get_num_threads": "kernels.cpu.pool",
+    "get_num_threads": "framework.configuration",
     "load": "framework.serialization",
     "save": "framework.serialization",
-    "set_num_threads": "kernels.cpu.pool",
+    "set_num_threads": "framework.configuration",
     "show_config": "framework.configuration",
 }
 

@@ -1,13 +1,11 @@
-"""What this installation runs on: versions, processor, threads and folders, as text.
-
-Loads the CPU back end when asked; changes nothing.
-"""
+"""What this installation runs on: versions, processor, threads and folders. Loads the CPU back end."""
 
 from __future__ import annotations
 
 import platform
 from importlib import metadata
 
+from framework.state import guarded, python_effect
 from kernels import cache
 from kernels.cpu import pool, target
 
@@ -34,3 +32,14 @@ def show_config() -> str:
     }
     width = max(map(len, facts))
     return "\n".join(f"{name:{width}}  {value}" for name, value in facts.items())
+
+
+def get_num_threads() -> int:
+    """How many threads, the caller's included, a program uses."""
+    return guarded(pool.get_num_threads)
+
+
+@python_effect
+def set_num_threads(count: int) -> None:
+    """Use `count` threads, the caller's included, from the next program on. Raises ValueError below 1."""
+    pool.set_num_threads(count)

@@ -19,7 +19,7 @@ from framework.elementwise import add, div, log1p, lt, mul, neg
 from framework.inplace import assign
 from framework.promotion import convert, promoted
 from framework.size import shape_argument
-from framework.state import ambient, python_effect
+from framework.state import ambient, guarded, python_effect
 from framework.tensor import Tensor, concrete, wrap
 from framework.views import broadcast_shapes, expand
 from kernels import dtypes
@@ -57,7 +57,7 @@ class Generator:
 
     def initial_seed(self) -> int:
         """The seed last set."""
-        return self.seed_value % 2**64
+        return guarded(lambda: self.seed_value % 2**64)
 
     def get_state(self) -> Tensor:
         """The whole state as a uint8 tensor."""

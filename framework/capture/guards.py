@@ -35,8 +35,8 @@ class Guard:
         return f"{self.subject} {_short(self.seen)}" if self.seen is not None else self.subject
 
 
-def structure_of(thing: Module | Optimizer) -> dict[str, Any]:
-    """Everything about a module or optimizer that recorded code may have depended on, to be compared
+def structure_of(thing: Module | Optimizer | Tensor) -> dict[str, Any]:
+    """Everything about a module, optimizer or tensor that recorded code may have depended on, to be compared
     shallowly.
 
     Options of an optimizer are absent: a step reads them through runtime scalars and guards of its own.
@@ -50,23 +50,35 @@ def structure_of(thing: Module | Optimizer) -> dict[str, Any]:
         }
         hooks = {"hooks": (*thing._pre_hooks.values(), *thing._post_hooks.values())}
         return {**groups, **members, **state, **hooks}
+    if isinstance(thing, Tensor):
+        return {"kind": (thing.dtype, tuple(thing.shape), thing.stride(), thing.requires_grad)}
     names = vars(thing).keys() - thing.runtime_numbers
-    return {name: snapshot(vars(thing)[name], [_ANY_SIZE]) for name in names}
+    return {name: snapshot(vars(thing)[name], [_ANY_SIZE]) for name in names} | _flags(thing)
 
 
-def structure_guard(thing: Module | Optimizer) -> Guard:
-    """The structure of a module or optimizer is unchanged."""
+def structure_guard(thing: Module | Optimizer | Tensor) -> Guard:
+    """The structure of a module, an optimizer or a tensor is unchanged."""
     seen = structure_of(thing)
 
     def holds() -> bool:
         if isinstance(thing, Module):
             now: dict[str, Any] = vars(thing)
+            now = {**now, **_flags(thing)}
             if now.keys() - thing.runtime_numbers != seen.keys():
                 return False
             return all(same(now[name], value) for name, value in seen.items())
         return structure_of(thing) == seen
 
-    return Guard(holds, f"{type(thing).__name__} has the attributes, mode, hooks and members it had")
+    what = (
+        "dtype, layout and grad flag" if isinstance(thing, Tensor) else "attributes, mode, hooks and members"
+    )
+    return Guard(holds, f"{type(thing).__name__} has the {what} it had")
+
+
+def _flags(module: Module) -> dict[str, Any]:
+    """Which parameters collect gradients, under a name that is no attribute's."""
+    flags = [p is not None and p.requires_grad for p in module._parameters.values()]
+    return {"requires grad": str(flags)}
 
 
 def name_guards(observer: Observer) -> list[Guard]:
@@ -103,7 +115,8 @@ def reached(observer: Observer, touched: Iterable[Any]) -> set[int]:
     stack += [seen for _, seen in observer.cells.values()]
     stack += [seen for _, _, seen in observer.functions.values()]
     for thing in touched:
-        stack += thing.param_groups if isinstance(thing, Optimizer) else vars(thing).values()
+        if not isinstance(thing, Tensor):
+            stack += thing.param_groups if isinstance(thing, Optimizer) else vars(thing).values()
     found: set[int] = set()
     while stack:
         x = stack.pop()

@@ -156,6 +156,9 @@ _WRAPPERS = (ChainMap, UserDict, UserList)
 # Objects of this project that are what they are, or are watched elsewhere.
 _UNCHANGING = (Tensor, DType, Info, GradMode, Node, device, tuple)
 
+# What changes in a tensor without a change of structure.
+_PASSING = {"_version", "is_leaf", "grad_fn"}
+
 # Stands for an attribute that is not there.
 GONE = object()
 
@@ -255,6 +258,8 @@ class Observer:
         self.age = Age()
         self.copies = Copies()
         self.touched: dict[int, Any] = {}
+        # Tensors among the arguments: what they are is part of the call's key.
+        self.given: set[int] = set()
         # The line of the first frame.
         self.start = ""
         # Objects looked at for a code object, kept so that no other takes their identity.
@@ -382,13 +387,15 @@ class Observer:
     def see_arguments(self, arguments: Iterable[Any]) -> None:
         """Note the containers that a call is given: their items are part of its key, changes are not."""
         for x in arguments:
-            if isinstance(x, list | tuple | dict):
+            if isinstance(x, Tensor):
+                self.given.add(id(x))
+            elif isinstance(x, list | tuple | dict):
                 if not isinstance(x, tuple):
                     self.copies.note(x)
                 self.see_arguments(x.values() if isinstance(x, dict) else x)
             elif isinstance(x, set | deque):
                 self.stop(f"an argument is a {type(x).__name__}, whose items may change: pass a tuple")
-            elif not isinstance(x, (Tensor, *SIMPLE)):
+            elif not isinstance(x, SIMPLE):
                 self.require_readable(x, "of an argument", "in the call")
 
     def see_the_rest(self) -> None:
@@ -456,7 +463,7 @@ class Observer:
         if not isinstance(value, type) and not is_own_class(kind):
             held = _namespace(value)
             # Modules that were called are guarded whole, by one counter.
-            known = also is not None and id(value) in self.touched
+            known = also is not None and id(value) in self.touched and isinstance(value, Module)
             if not isinstance(value, Module | Optimizer | Tensor):
                 self.copies.note(held, is_namespace=True)
             if isinstance(value, _WRAPPERS):
@@ -487,19 +494,28 @@ class Observer:
 
     def see_own(self, value: Any, code: types.CodeType, also: Collection[str] | None) -> None:
         """See that what code asks of an object of this project is guarded: our own Python is not observed."""
+        tracer = ambient.tracer
         asked: set[str] = set().union(*map(attributes_of, (code,) if also is None else self.codes))
-        if isinstance(value, Module) and ambient.tracer is not None:
+        where = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+        if isinstance(value, Module):
             for module in value.modules():
-                ambient.tracer.touch(module)
+                if tracer is not None:
+                    tracer.touch(module)
                 for name in module.runtime_numbers & asked:
                     held = vars(module).get(name, GONE)
                     self.attributes[id(module), name] = module, name, self.look(held, name, code)
+        elif isinstance(value, Tensor) and asked and value._data is not None and id(value) not in self.given:
+            if asked & _PASSING:
+                self.stop(f"{where}: {min(asked & _PASSING)} of a tensor is read, which may change")
+            if tracer is not None:
+                tracer.touch(value)
+            for name in asked & {name for name in vars(value) if not name.startswith("_")}:
+                self.attributes[id(value), name] = value, name, self.look(vars(value)[name], name, code)
         if not is_own_class(type(value)) or isinstance(value, (Module, *_UNCHANGING)):
             return
         asked &= {"state"} if isinstance(value, Optimizer) else set(dir(value))
         if asked or hasattr(type(value), "__getitem__") or hasattr(type(value), "__iter__"):
             words = f"{min(asked)} of a" if asked else "a"
-            where = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
             self.stop(f"{where}: {words} {type(value).__name__} is read, which may change")
 
     def see_function(self, function: Any) -> None:

@@ -100,9 +100,48 @@ def length() -> Case:
     return lambda x: x * len(data), lambda k: setattr(data, "tensors", (fw.ones(k + 1, 2),))
 
 
+def default_seed() -> Case:
+    fw.manual_seed(1)
+    return lambda x: x * (fw.initial_seed() % 100), lambda k: fw.manual_seed(k + 5)
+
+
+def version() -> Case:
+    held = fw.ones(2)
+    return lambda x: x * held._version, lambda k: held.add_(1)
+
+
+def flag() -> Case:
+    held = fw.ones(2)
+    return lambda x: x * (2.0 if held.requires_grad else 1.0), lambda k: held.requires_grad_(k % 2 == 0)
+
+
+def parameter_flag() -> Case:
+    model = nn.Linear(2, 2)
+    return (
+        lambda x: x * (2.0 if model.weight.requires_grad else 1.0),
+        lambda k: model.weight.requires_grad_(k % 2 == 1),
+    )
+
+
+def replaced_data() -> Case:
+    held = fw.ones(2)
+    return lambda x: x * len(held.shape), lambda k: setattr(held, "data", fw.ones((2,) * (k + 1)))
+
+
+def attribute_of_a_tensor() -> Case:
+    held: Any = fw.ones(2)
+    held.tag = 7
+    return lambda x: x * held.tag, lambda k: setattr(held, "tag", k)
+
+
+def threads() -> Case:
+    return lambda x: x * min(fw.get_num_threads(), 2), lambda k: fw.set_num_threads(1 + k % 2)
+
+
 CASES = (
     training, number, size, inner, hooks, children, module_list, module_dict, parameter_list, learning_rate,
-    epoch, optimizer_state, seed, length,
+    epoch, optimizer_state, seed, length, default_seed, version, flag, parameter_flag, replaced_data,
+    attribute_of_a_tensor,
 )  # fmt: skip
 
 
@@ -115,3 +154,11 @@ def test_what_our_objects_say(case: Callable[[], Case]) -> None:
         same(compiled(fw.ones(2)), other(fw.ones(2)))
         change(k)
         change_other(k)
+
+
+def test_the_number_of_threads() -> None:
+    before = fw.get_num_threads()
+    try:
+        test_what_our_objects_say(threads)
+    finally:
+        fw.set_num_threads(before)
