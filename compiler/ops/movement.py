@@ -126,6 +126,8 @@ def _expand_unview(base: Any, new: Any, *, shape: Ints) -> Any:
 
 
 def _expand(x: Array, *, shape: Ints) -> Array:
+    if x.shape == shape:
+        return x.view()  # writable, where a broadcast array is not
     if x.size == 1 and len(shape) >= x.ndim and x.itemsize != 2:
         # np.broadcast_to takes ten times as long; 16-bit dtypes of ml_dtypes export no buffer.
         made: Array = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))

@@ -87,6 +87,8 @@ class Tracer:
     items: list[Item] = field(default_factory=list)
     # Views that existed and are taken for part of their base.
     followed: dict[int, Tensor] = field(default_factory=dict)
+    # What those that are memory of their own here view, with the history it had.
+    viewed: dict[int, tuple[Tensor, tuple[Any, ...]]] = field(default_factory=dict)
     # Whether memory was written to past its version (`.data`), which histories know their values by.
     unversioned: bool = False
 
@@ -126,6 +128,10 @@ class Tracer:
                 TensorType(t._data.shape, dtypes.of_numpy(t._data.dtype)), name=f"t{len(self.sources)}"
             )
             source = self.sources[id(t)] = Source(t, node, node, before=_history(t))
+            base = t._base
+            while base is not None:
+                self.viewed.setdefault(id(base), (base, _history(base)))
+                base = base._base
         return source
 
     def locate(self, t: Tensor) -> tuple[Source, Chain]:
@@ -276,11 +282,11 @@ class Tracer:
     def restore_history(self) -> bool:
         """Put back history, grad flag and hooks of tensors that existed before; whether any had changed."""
         changed = False
-        for source in self.real_sources():
-            t = source.owner
-            if _history(t) != source.before:
+        known = [(source.owner, source.before) for source in self.real_sources()]
+        for t, history in (*known, *self.viewed.values()):
+            if _history(t) != history:
                 changed = True
-                t._node, t._output, t._requires_grad, *hooks = source.before
+                t._node, t._output, t._requires_grad, *hooks = history
                 for table, before in zip((t._hooks, t._post_accumulate_hooks), hooks, strict=True):
                     if table is not None:
                         table.clear()

@@ -366,3 +366,20 @@ def test_a_write_through_data_changes_what_was_saved(written: str, inside: bool)
         return grad_of(weight)
 
     same(trained(CompiledFunction), trained(lambda function: function))
+
+
+def test_a_view_that_is_an_argument_gets_a_history() -> None:
+    """The recording that is refused for it takes back what it did to the tensor that is viewed."""
+    bias = fw.ones(4, requires_grad=True)
+
+    def function(x: fw.Tensor) -> None:
+        x.mul_(bias)
+        x.square().mean().backward()
+
+    compiled = fw.compile(function)
+    compiled(fw.ones(2, 4))
+    for number in range(2, 5):
+        whole = fw.ones(6, 4)
+        compiled(whole[:2])
+        same(grad_of(bias), fw.full((4,), number * 0.5))
+        assert whole.grad_fn is not None and whole.grad_fn.name() == "CopySlices"

@@ -152,3 +152,11 @@ def test_data_assignment_swaps_memory() -> None:
     assert x.tolist() == [5, 6] and x.requires_grad
     x.data.mul_(2)
     assert x.tolist() == [10, 12] and x._version == 0
+
+
+def test_a_write_to_an_expanded_tensor_of_the_same_shape() -> None:
+    x = fw.ones(2, 3)
+    x.expand_as(x).mul_(2)
+    assert x.tolist() == [[2.0] * 3] * 2
+    with pytest.raises(RuntimeError, match="more than one element"):
+        fw.ones(2, 1).expand(2, 3).mul_(2)
