@@ -138,6 +138,8 @@ _UNSEEN: dict[Any, str] = {
     types.MappingProxyType: "what {0} shows may change",
     contextvars.ContextVar: "the context variable {0} is used",
     threading.local: "{0} holds values of a thread",
+    type(threading.Lock()): "the lock {0} is used",
+    type(threading.RLock()): "the lock {0} is used",
     weakref.ref: "the weak reference {0} is used",
     operator.attrgetter: "{0} reads an attribute that is not named here",
     operator.methodcaller: "{0} calls a method that is not named here",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -150,6 +151,30 @@ def effects() -> dict[str, Callable[[], World]]:
             for n in numbers:
                 return x * n
             return x
+
+        return run, nothing
+
+    def lock_held() -> World:
+        lock = threading.Lock()
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            lock.acquire(blocking=False)
+            return x * 2
+
+        def look() -> bool:
+            held = lock.locked()
+            if held:
+                lock.release()
+            return held
+
+        return run, look
+
+    def lock_held_for_a_while() -> World:
+        lock = threading.RLock()
+
+        def run(x: fw.Tensor) -> fw.Tensor:
+            with lock:
+                return x * 2
 
         return run, nothing
 
