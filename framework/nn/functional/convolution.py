@@ -160,6 +160,11 @@ def _convolve(
         whole = _convolve(rank, input.unsqueeze(0), weight, bias, steps, padding, dilations, groups)
         return whole.squeeze(0)
     kernel = tuple(weight.shape[2:])
+    if input.shape[1] != weight.shape[1] * groups:
+        raise RuntimeError(
+            f"Given groups={groups}, weight of size {list(weight.shape)}, expected input{list(input.shape)} "
+            f"to have {weight.shape[1] * groups} channels, but got {input.shape[1]} channels instead"
+        )
     if padding == "same":
         if any(n != 1 for n in steps):
             raise RuntimeError("padding='same' is not supported for strided convolutions")
