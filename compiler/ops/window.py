@@ -245,8 +245,8 @@ def _convolution_type(
         raise RuntimeError(f"input {x} and weight {w} need one dtype; cast one first")
     if w.shape[0] % groups or x.shape[1] != w.shape[1] * groups:
         raise RuntimeError(
-            f"{groups} groups of {w.shape[1]} channels each, and as many outputs in each, do not fit input {x} "
-            f"and weight {w}"
+            f"{groups} groups of {w.shape[1]} channels each, and as many outputs in each, do not fit input "
+            f"{x} and weight {w}"
         )
     axes = tuple(range(2, 2 + rank))
     placed = _windows_type(x, axes=axes, sizes=w.shape[2:], steps=stride, dilations=dilation)
