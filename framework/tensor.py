@@ -577,6 +577,8 @@ def edge_of(t: Tensor) -> Edge | None:
 def _renew_history(t: Tensor) -> None:
     base = t._base
     assert base is not None, "only views are renewed"
+    if is_recording():
+        ambient.tracer.renewing(t)
     t._view_version = t._version
     edge = edge_of(base)
     if edge is None:

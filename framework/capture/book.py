@@ -59,11 +59,12 @@ class StretchProgram:
         self.runs += 1
         if self.executable is None:
             results = evaluate(self.graph, arrays)
+            # All are of memory of their own before anything is written: a result may be what an input held.
+            results = [np.array(x) for x in results]
             count = len(results) - len(self.writes)
             for (number, _), new in zip(self.writes, results[count:], strict=True):
                 np.copyto(arrays[number], new)
-            # Results must have memory of their own.
-            return [np.array(x) for x in results[:count]]
+            return results[:count]
         with self.lock:
             outputs = [memory.empty(shape, dtype) for shape, dtype in self.executable.output_types]
             self.executable.run(list(enumerate(arrays)), outputs)

@@ -273,6 +273,15 @@ class Tracer:
         """Note state that was made for real; a failed capture takes it back."""
         self.undo.append(undo)
 
+    def renewing(self, view: Tensor) -> None:
+        """A view is about to get its history from its base's; a failed capture takes it back."""
+        before = view._node, view._output, view._view_version
+
+        def undo() -> None:
+            view._node, view._output, view._view_version = before
+
+        self.undo.append(undo)
+
     def roll_back(self) -> None:
         """Take back what was made for real."""
         self.restore_history()

@@ -91,8 +91,9 @@ class _Loop(Steps):
         match step:
             case Reduce(value=value, outer=False):
                 return ELEMENT
-            case Reduce(value=value):
-                return self.level(value)
+            case Reduce(value=value, operand=operand):
+                # One value in all columns is summed in each.
+                return max(self.level(value), self.spec.operand_level(operand))
             case Store(value, operand, index):
                 levels = [self.level(value), self.spec.operand_level(operand)]
                 return max(levels + ([self.level(index)] if index else []))
@@ -289,7 +290,7 @@ class _Loop(Steps):
                 self.out.line(self.store(value, operand, index))
             case Reduce(out, value, combine, dtype, outer):
                 value = self.wide(value, combine, dtype)
-                if outer and self.level(step.value) == ELEMENT:
+                if outer and self.level_of_effect(step) == ELEMENT:
                     place = f"p{step.operand}, {self.part_base(step.operand)} + j"
                     old = f"load_{dtype.name}({place}, active)"
                     self.out.line(
@@ -349,7 +350,7 @@ class _Loop(Steps):
         elements.
         """
         for step in self.outer_reductions():
-            if self.level(step.value) != ELEMENT:
+            if self.level_of_effect(step) != ELEMENT:
                 self.start(step)
                 continue
             out, spec, name = self.out, self.spec, step.dtype.name
@@ -366,7 +367,7 @@ class _Loop(Steps):
 
     def finish_outer(self) -> None:
         for step in self.outer_reductions():
-            if self.level(step.value) != ELEMENT:
+            if self.level_of_effect(step) != ELEMENT:
                 place = f"p{step.operand}, part * s{step.operand}_i"
                 self.out.line(f"store_one_{step.dtype.name}({place}, {self.total(step)})")
 

@@ -383,3 +383,37 @@ def test_a_view_that_is_an_argument_gets_a_history() -> None:
         compiled(whole[:2])
         same(grad_of(bias), fw.full((4,), number * 0.5))
         assert whole.grad_fn is not None and whole.grad_fn.name() == "CopySlices"
+
+
+def test_a_constant_gradient_reaches_every_element_of_a_bias() -> None:
+    def make() -> World:
+        norm = nn.LayerNorm(4)
+
+        def function(x: fw.Tensor) -> fw.Tensor:
+            y = norm(x)
+            y.backward(fw.ones_like(y) * 0.1)
+            return y.detach()
+
+        return function, lambda: [grad_of(p) for p in norm.parameters()]
+
+    twins = Twins(make)
+    for _ in range(2):
+        twins.call(fw.randn(5, 4))
+
+
+def test_a_view_that_exists_follows_its_base() -> None:
+    """A refused recording leaves it the history that it had."""
+
+    def make() -> World:
+        weight, bias = fw.ones(4, 4).requires_grad_(), fw.ones(4, requires_grad=True)
+        history = fw.ones(3, 4)
+        row = history[1]
+
+        def function(x: fw.Tensor) -> fw.Tensor:
+            history.add_(bias * x)
+            ((weight.tanh() + row) * 0.5).square().mean().backward()
+            return row.detach() * 1.0
+
+        return function, lambda: [grad_of(weight), grad_of(bias)]
+
+    Twins(make).call(fw.ones(4))

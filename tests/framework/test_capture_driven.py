@@ -573,3 +573,24 @@ def test_a_write_through_data_changes_what_was_saved() -> None:
     twins = Twins(make)
     for _ in range(3):
         twins.call(fw.ones(3))
+
+
+def test_an_interpreted_stretch_keeps_what_it_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book, "MADE_AT_ONCE", 0)
+
+    def make() -> World:
+        weight = fw.tensor([-0.5, 0.5, 2.0], requires_grad=True)
+        log: list[float] = []
+
+        def function(x: fw.Tensor) -> fw.Tensor:
+            y = weight * x
+            log.append(y.sum().item())
+            y.abs_()  # its gradient reads what y was
+            y.sum().backward()
+            return y.detach()
+
+        return function, lambda: grad_of(weight)
+
+    twins = Twins(make)
+    for _ in range(3):
+        twins.call(fw.ones(3))
