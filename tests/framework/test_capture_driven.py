@@ -586,6 +586,7 @@ def test_an_interpreted_stretch_keeps_what_it_overwrites(monkeypatch: pytest.Mon
             y = weight * x
             log.append(y.sum().item())
             y.abs_()  # its gradient reads what y was
+            log.append(y.sum().item())
             y.sum().backward()
             return y.detach()
 
