@@ -36,6 +36,8 @@ from kernels.spec import (
 )
 
 Shape = tuple[int, ...]
+# Sizes of axes, from the outermost, each with its stride in every operand.
+Walk = list[tuple[int, tuple[int, ...]]]
 _COMPARISONS = frozenset("eq ne lt le gt ge".split())
 # Rows of one part of a reduction over rows, and elements of one part at least: the float32 partial sums of a
 # part stay accurate, and a part is work worth a thread (8192 elements take some microseconds).
@@ -362,18 +364,11 @@ class LoopLowering:
         return "inner" if last in self.inner else "rows"
 
     def kernel(self) -> Kernel:
-        rows = self.collapse(self.rows)
-        inner = self.collapse(tuple(sorted(self.inner))) if self.inner else []
-        groups = rows + inner
-        extents = tuple(math.prod(self.domain[a] for a in axes) for axes in groups)
+        rows, inner = self.walk(self.rows), self.walk(tuple(sorted(self.inner)))
+        extents = tuple(size for size, _ in rows + inner)
         places = tuple(
-            replace(
-                p,
-                strides=tuple(
-                    next((p.strides[a] for a in reversed(axes) if self.domain[a] != 1), 0) for axes in groups
-                ),
-            )
-            for p in self.places
+            replace(p, strides=tuple(strides[number] for _, strides in rows + inner))
+            for number, p in enumerate(self.places)
         )
         operands = tuple(
             Operand(dtype, tuple(pattern(s) for s in place.strides))
@@ -382,18 +377,27 @@ class LoopLowering:
         spec = LoopSpec(self.name, len(rows), len(inner), self.vector, operands, tuple(self.k.steps))
         return Kernel(spec, extents, places, tuple(self.group.nodes))
 
-    def collapse(self, axes: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Neighbouring axes that every operand walks as one."""
-        axes = tuple(a for a in axes if self.domain[a] != 1) or axes[:1]
-        merged: list[tuple[int, ...]] = []
-        for axis in axes:
-            if merged and all(
-                p.strides[merged[-1][-1]] == p.strides[axis] * self.domain[axis] for p in self.places
-            ):
-                merged[-1] = (*merged[-1], axis)
-            else:
-                merged.append((axis,))
-        return merged
+    def walk(self, axes: tuple[int, ...]) -> Walk:
+        """Domain axes as the loops over them."""
+        return merge_axes(
+            more_than_one([(self.domain[a], tuple(p.strides[a] for p in self.places)) for a in axes])
+        )
+
+
+def more_than_one(axes: Walk) -> Walk:
+    """The axes of more than one element, or the first where none is."""
+    return [axis for axis in axes if axis[0] != 1] or axes[:1]
+
+
+def merge_axes(axes: Walk) -> Walk:
+    """Neighbouring axes that every operand walks as one, made one."""
+    merged: Walk = []
+    for size, strides in axes:
+        if merged and all(s == t * size for s, t in zip(merged[-1][1], strides, strict=True)):
+            merged[-1] = merged[-1][0] * size, strides
+        else:
+            merged.append((size, strides))
+    return merged
 
 
 def pattern(stride: int) -> Stride:
@@ -437,19 +441,17 @@ def _elementwise_kernel(
 ) -> Kernel:
     buffer = target[0]
     shape, dtype = shape or (1,), buffer.type.dtype
-    axes = [a for a, s in enumerate(shape) if s != 1] or [0]
     everything = [*sources, target]
-    groups: list[list[int]] = []
-    for axis in axes:
-        if groups and all(s[1][groups[-1][-1]] == s[1][axis] * shape[axis] for s in everything):
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
-    extents = tuple(math.prod(shape[a] for a in g) for g in groups)
-    places = tuple(Place(b, o, tuple((s or (0,))[g[-1]] for g in groups)) for b, s, o in everything)
+    axes = [(size, tuple((s or (0,))[a] for _, s, _ in everything)) for a, size in enumerate(shape)]
+    walk = merge_axes(more_than_one(axes))
+    extents = tuple(size for size, _ in walk)
+    places = tuple(
+        Place(b, o, tuple(strides[number] for _, strides in walk))
+        for number, (b, _, o) in enumerate(everything)
+    )
     operands = tuple(Operand(dtype, tuple(pattern(s) for s in p.strides)) for p in places)
     first: Step = Literal("v1", fill[0], dtype) if fill else Load("v1", 0)
-    spec = LoopSpec(name, len(groups), 0, "rows", operands, (first, Store("v1", len(places) - 1)))
+    spec = LoopSpec(name, len(walk), 0, "rows", operands, (first, Store("v1", len(places) - 1)))
     return Kernel(spec, extents, places, ())
 
 

@@ -11,7 +11,8 @@ import math
 from dataclasses import dataclass, field
 
 from compiler.ir import Apply, Graph, Value
-from compiler.ops import contraction, creation, indexing
+from compiler.ops import creation, indexing
+from compiler.ops.contraction import Product
 from compiler.ops.op import Elementwise, Movement, Reduction
 
 # A kernel past this size compiles slowly (about 1 ms a node) and runs out of registers anyway.
@@ -54,7 +55,7 @@ def is_loop(node: Value) -> bool:
 
 def is_product(node: Value) -> bool:
     """Whether a node is a sum of products, with a kernel that finishes it tile by tile."""
-    return isinstance(node, Apply) and node.op in (contraction.matmul, contraction.contract)
+    return isinstance(node, Apply) and isinstance(node.op, Product)
 
 
 def is_free(node: Value) -> bool:

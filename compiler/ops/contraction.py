@@ -18,6 +18,10 @@ from kernels import dtypes
 Array = np.ndarray[Any, Any]
 
 
+class Product(Op):
+    """A sum of products, which a kernel finishes tile by tile, with the pointwise work that follows."""
+
+
 def _matmul(a: Array, b: Array) -> Array:
     if a.dtype != b.dtype or a.ndim < 2 or b.ndim < 2:
         raise TypeError("matmul operands differ")  # `infer` says it better
@@ -41,7 +45,7 @@ def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
 # matmul(a, b): rows of `a` (..., m, k) by columns of `b` (..., k, n); leading axes broadcast. 16-bit floats
 # are
 # multiplied and added in float32 and rounded once. A broadcast operand's gradient keeps all leading axes.
-matmul: Op = Op(
+matmul: Product = Product(
     "matmul",
     _matmul,
     _matmul_type,
@@ -84,7 +88,7 @@ def _contract_type(a: TensorType, b: TensorType, *, depth: int) -> TensorType:
 # contract(a, b, depth=): a (..., m, k..) by b (..., k.., n), summed over the `depth` axes k; leading axes
 # broadcast. What other ops are decomposed into, after their gradients: it has none. Factors have no 16-bit
 # dtype.
-contract: Op = Op(
+contract: Product = Product(
     "contract",
     _contract,
     _contract_type,

@@ -144,6 +144,7 @@ expand: Movement = Movement(
     (lambda g, out, x, shape: g,),
     view=_expand_view,
     unview=_expand_unview,
+    rises=False,
     samples=(Sample(((3, 1),), {"shape": (2, 3, 4)}), Sample(((3, 2),), {"shape": (1, 3, 2)})),
 )
 

@@ -452,12 +452,19 @@ class Movement(Op):
 
     `view(shape, strides, offset, **attrs)` is the result's geometry in elements, None when the input must be
     copied
-    first; `unview(base, new, **attrs)`, made of ops, is `base` with `new` written through the view.
+    first; `unview(base, new, **attrs)`, made of ops, is `base` with `new` written through the view. One that
+    `rises` may be applied before the elementwise ops above it, with no more work than after them.
     """
 
     def __init__(
-        self, *facts: Any, view: Callable[..., Geometry | None], unview: Callable[..., Any], **others: Any
+        self,
+        *facts: Any,
+        view: Callable[..., Geometry | None],
+        unview: Callable[..., Any],
+        rises: bool = True,
+        **others: Any,
     ) -> None:
         super().__init__(*facts, **others)
+        self.rises = rises
         self.view = view
         self.unview = unview

@@ -121,6 +121,7 @@ windows: Movement = Movement(
     (_windows_gradient,),
     view=_windows_view,
     unview=_windows_unview,
+    rises=False,
     samples=(
         Sample(((2, 7),), {"axes": (1,), "sizes": (3,), "steps": (2,), "dilations": (1,)}),
         Sample(((5, 2, 6),), {"axes": (0, 2), "sizes": (2, 3), "steps": (1, 1), "dilations": (2, 1)}),
@@ -137,6 +138,7 @@ channels_first: Movement = Movement(
     (lambda g, out, x, axes: permute(g, axes=inverse_permutation(axes)),),
     view=permute.view,
     unview=permute.unview,
+    rises=False,
     samples=(Sample(((2, 3, 4),), {"axes": (2, 0, 1)}),),
 )
 

@@ -35,11 +35,10 @@ def permuted_twice(node: Apply) -> Value | None:
     if node.op not in (permute, channels_first):
         return None
     inner = node.inputs[0]
-    if _axes(inner) is None and (
-        node.op is permute or not isinstance(inner, Apply) or inner.op is not permute
-    ):
+    if not isinstance(inner, Apply) or inner.op not in (permute, channels_first):
         return None
-    assert isinstance(inner, Apply)
+    if inner.op is node.op is permute:  # `simplify` merges those
+        return None
     axes = tuple(inner.attrs["axes"][a] for a in node.attrs["axes"])
     if axes == tuple(range(len(axes))):
         return inner.inputs[0]
@@ -161,8 +160,12 @@ def already_stored(node: Apply) -> Value | None:
         axes, attrs = x.attrs["axes"], padded.attrs
         sides = {name: tuple(attrs[name][a] for a in axes) for name in ("low", "high")}
         return movement.pad.trace(permute.trace(padded.inputs[0], axes=axes), **{**attrs, **sides})
-    if not isinstance(x, Apply) or x.op not in (permute, channels_first):
-        return x if not isinstance(x, Apply) or x.op not in (movement.expand, movement.flip) else None
+    if not isinstance(x, Apply):
+        return x
+    if x.op in (movement.expand, movement.flip):
+        return None
+    if x.op not in (permute, channels_first):
+        return x
     source = x.inputs[0].shape
     strides = [contiguous_strides(source)[a] for a in x.attrs["axes"]]
     plain = contiguous_strides(x.shape)

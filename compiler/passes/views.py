@@ -11,7 +11,7 @@ from collections.abc import Callable
 from compiler.ir import Apply, Graph, Value
 from compiler.ops import contraction, movement
 from compiler.ops.op import Elementwise, Movement, Reduction, broadcast_shapes
-from compiler.ops.window import channels_first, stored, windows
+from compiler.ops.window import stored
 from compiler.passes.layout import LAYOUT_RULES
 from compiler.passes.rewrite import fixpoint
 from compiler.passes.simplify import RULES
@@ -20,8 +20,6 @@ from compiler.types import contiguous_strides
 # A value that several consumers read is computed again behind a view only when it is this small a tree of
 # elementwise ops.
 _AGAIN = 4
-# Movements that do not travel up: elements would be computed again in each window, or see `layout`.
-_STAYING = (movement.expand, windows, channels_first)
 
 
 def implicit_expand(node: Apply) -> Value | None:
@@ -113,7 +111,7 @@ def squeeze_last(node: Apply) -> Value | None:
 
 def up(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
     """view(op(x, y)) -> op(view(x), view(y))"""
-    if not isinstance(node.op, Movement) or node.op in _STAYING or is_squeeze(node):
+    if not isinstance(node.op, Movement) or not node.op.rises or is_squeeze(node):
         return None
     x = node.inputs[0]
     if not isinstance(x, Apply) or not isinstance(x.op, Elementwise) or x.ndim == 0 or x.op is stored:
