@@ -260,6 +260,8 @@ class Observer:
         self.age = Age()
         self.copies = Copies()
         self.touched: dict[int, Any] = {}
+        # Attributes that any of the recorded code reads.
+        self.asked: frozenset[str] = frozenset()
         # Tensors among the arguments: what they are is part of the call's key.
         self.given: set[int] = set()
         # The line of the first frame.
@@ -405,6 +407,7 @@ class Observer:
         if not self.codes:
             return
         names = {name for code in self.codes for name in code.co_names}
+        self.asked = frozenset().union(*map(attributes_of, self.codes))
         self.touched = getattr(ambient.tracer, "touched", {})
         at, code = 0, next(iter(self.codes))
         while at < len(self.kept):
@@ -497,7 +500,7 @@ class Observer:
     def see_own(self, value: Any, code: types.CodeType, also: Collection[str] | None) -> None:
         """See that what code asks of an object of this project is guarded: our own Python is not observed."""
         tracer = ambient.tracer
-        asked: set[str] = set().union(*map(attributes_of, (code,) if also is None else self.codes))
+        asked = attributes_of(code) if also is None else self.asked
         where = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
         if isinstance(value, Module):
             for module in value.modules():
