@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from compiler.errors import LoweringError
 from compiler.ir import Apply, Const, Graph, Input, Value
 from compiler.lower import (
@@ -28,7 +30,7 @@ from compiler.lower import (
 from compiler.matmul import product_kernel
 from compiler.ops import creation, indexing, movement
 from compiler.ops.op import Movement
-from compiler.schedule import Group, addressed, is_free, is_product, schedule
+from compiler.schedule import Group, addressed, by_depth, is_free, is_product, schedule
 from compiler.types import contiguous_strides
 
 _INDEXED = frozenset((indexing.take, indexing.gather, indexing.take_add, indexing.scatter_add))
@@ -362,18 +364,10 @@ class Planner:
         for g in groups:
             if any(n.op in _INDEXED for n in g.nodes):
                 waits[g] |= {c for c in checks if c is not g and not _reaches(c, g, waits)}
-        pending = list(groups)
-        order: list[Group] = []
-        done: set[Group] = set()
-        while pending:
-            ready = [
-                g for g in pending if waits[g] <= done and (g not in writers or checks <= done or g in checks)
-            ]
-            assert ready, "kernels form a cycle"
-            order += ready
-            done.update(ready)
-            pending = [g for g in pending if g not in done]
-        return order
+        for g in writers:
+            if g not in checks:
+                waits[g] |= checks
+        return by_depth(groups, waits)
 
     # Levels and memory
 
@@ -413,21 +407,21 @@ class Planner:
             b = self.buffers[self.place(value)[0]]
             if b in life:
                 life[b] = (life[b][0], max(levels))
-        placed: list[tuple[int, int, tuple[int, int]]] = []
+        # Per placed buffer: first and last level of its life, start and end in the arena.
+        placed = np.zeros((len(life), 4), np.int64)
         offsets: dict[Buffer, int] = {}
-        total = 0
-        for b in sorted(life, key=lambda b: -b.type.nbytes):
+        for number, b in enumerate(sorted(life, key=lambda b: -b.type.nbytes)):
             size = -(-max(b.type.nbytes, 1) // ALIGNMENT) * ALIGNMENT
-            meets = sorted((o, n) for o, n, (f, e) in placed if f <= life[b][1] and life[b][0] <= e)
-            offset = 0
-            for o, n in meets:
-                if offset + size <= o:
-                    break
-                offset = max(offset, o + n)
-            placed.append((offset, size, life[b]))
+            (first, last), others = life[b], placed[:number]
+            meets = others[(others[:, 0] <= last) & (others[:, 1] >= first), 2:]
+            starts, ends = meets[meets[:, 0].argsort()].T
+            # Everything before a gap has ended where it begins.
+            begins = np.maximum.accumulate(np.append(0, ends))
+            fits = np.flatnonzero(begins[:-1] + size <= starts)
+            offset = int(begins[fits[0] if len(fits) else -1])
+            placed[number] = first, last, offset, offset + size
             offsets[b] = offset
-            total = max(total, offset + size)
-        return offsets, total
+        return offsets, int(placed[:, 3].max(initial=0))
 
 
 def _unshaped(value: Value) -> Value:

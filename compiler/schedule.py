@@ -8,6 +8,7 @@ arises.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compiler.ir import Apply, Graph, Value
@@ -282,34 +283,48 @@ class Scheduler:
     # Order
 
     def makes_cycle(self, first: Group, second: Group) -> bool:
-        """Whether `second` depends on `first` through a third group."""
-        # What begins after `second` ends is not between them; without this bound most of the graph is walked.
-        end = second.nodes[-1].serial
-        stack = [g for g in self.after[first] if g is not second]
-        seen: set[Group] = set(stack)
-        while stack:
-            group = stack.pop()
-            if group.nodes[0].serial > end:
-                continue
-            after = self.after[group]
-            if second in after:
+        """Whether `second` depends on `first` through a third group.
+
+        Searched from both ends, the narrower one first; what begins after `second` ends, or ends before
+        `first` begins, is not between them.
+        """
+        begin, end = first.nodes[0].serial, second.nodes[-1].serial
+        down = {g for g in self.after[first] if g is not second and g.nodes[0].serial < end}
+        up = {g for g in self.before[second] if g is not first and g.nodes[-1].serial > begin}
+        reached, leading = set(down), set(up)
+        while down and up:
+            if not reached.isdisjoint(leading):
                 return True
-            stack += after - seen
-            seen |= after
-        return False
+            if len(down) <= len(up):
+                down = {g for d in down for g in self.after[d] if g.nodes[0].serial < end} - reached
+                reached |= down
+            else:
+                up = {g for u in up for g in self.before[u] if g.nodes[-1].serial > begin} - leading
+                leading |= up
+        return not reached.isdisjoint(leading)
 
     def ordered(self) -> list[Group]:
-        waiting = self.before
-        order: list[Group] = []
-        done: set[Group] = set()
-        remaining = sorted(self.groups, key=lambda g: g.nodes[-1].serial)
-        while remaining:
-            ready = [g for g in remaining if waiting[g] <= done]
-            assert ready, "groups form a cycle"
-            order += ready
-            done.update(ready)
-            remaining = [g for g in remaining if g not in done]
-        return order
+        return by_depth(sorted(self.groups, key=lambda g: g.nodes[-1].serial), self.before)
+
+
+def by_depth(groups: Sequence[Group], waits: Mapping[Group, Collection[Group]]) -> list[Group]:
+    """The groups with each after all it waits for, those of equal depth together and in their order."""
+    depth: dict[Group, int] = {}
+    users: dict[Group, list[Group]] = {g: [] for g in groups}
+    missing = {g: len(waits[g]) for g in groups}
+    for group in groups:
+        for before in waits[group]:
+            users[before].append(group)
+    ready = [g for g in groups if not missing[g]]
+    while ready:
+        group = ready.pop()
+        depth[group] = 1 + max((depth[g] for g in waits[group]), default=-1)
+        for user in users[group]:
+            missing[user] -= 1
+            if not missing[user]:
+                ready.append(user)
+    assert len(depth) == len(groups), "groups form a cycle"
+    return sorted(groups, key=depth.__getitem__)
 
 
 def _broadcasts(small: Shape, large: Shape) -> bool:

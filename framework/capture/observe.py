@@ -200,11 +200,11 @@ def _is_ours(frame: types.FrameType) -> bool:
     only).
     """
     code = frame.f_code
-    if code.co_filename == "<string>":
-        return code.co_qualname.startswith("__create_fn__") or _is_own_name(
-            frame.f_globals.get("__name__", "")
-        )
-    return code.co_filename.startswith(_OWN)
+    if code.co_filename.startswith(_OWN):
+        return True
+    return code.co_filename == "<string>" and (
+        code.co_qualname.startswith("__create_fn__") or _is_own_name(frame.f_globals.get("__name__", ""))
+    )
 
 
 @cache
@@ -310,15 +310,18 @@ class Observer:
             raise EffectError(reason)
 
     def profile(self, frame: types.FrameType, event: str, arg: Any) -> None:
-        """The profile hook."""
-        file = frame.f_code.co_filename
-        if event == "call" and frame.f_code in python_effects:
-            self.stop(f"{user_line()}: {frame.f_code.co_qualname} changes Python state")
+        """The profile hook: half of its events are returns, and most calls the project's own."""
+        if event not in ("call", "c_call"):
+            return
+        code = frame.f_code
+        if event == "call" and code in python_effects:
+            self.stop(f"{user_line()}: {code.co_qualname} changes Python state")
+        file = code.co_filename
         if _is_ours(frame) or file in _HARMLESS or (file.startswith(_STANDARD) and _serves_us(frame)):
             return
         if event == "call":
             self.see_frame(frame)
-        elif event == "c_call":
+        else:
             self.see_builtin(frame, arg)
 
     def see_builtin(self, frame: types.FrameType, function: Any) -> None:

@@ -157,13 +157,20 @@ class Program:
         tasks: list[tuple[int, ...]] = []
         launches: list[tuple[int, ...]] = []
         flags = dict(checks)
-        for level in sorted({*levels, *flags}):
+        together: dict[int, list[int]] = {level: [] for level in sorted({*levels, *flags})}
+        for number, level in enumerate(levels):
+            together[level].append(number)
+        base = self.table.ctypes.data
+        for level, numbers in together.items():
             first, cost = len(tasks), 0.0
-            for work, machine, start, own in zip(works, self.machines, self.starts, levels, strict=True):
-                if own == level:
-                    table = self.table.ctypes.data + 8 * start
-                    tasks += [(machine.address, table, a, b, i) for i, (a, b) in enumerate(work.cuts())]
-                    cost += work.nanoseconds
+            for number in numbers:
+                work, address, table = (
+                    works[number],
+                    self.machines[number].address,
+                    base + 8 * self.starts[number],
+                )
+                tasks += [(address, table, a, b, i) for i, (a, b) in enumerate(work.cuts())]
+                cost += work.nanoseconds
             shared = len(tasks) - first > 1 and cost >= 2 * _TASK
             size = 0 if not shared else SMALL if cost < _LARGE else LARGE
             launches.append((first, len(tasks), size, flags.get(level, 0)))
