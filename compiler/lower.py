@@ -7,7 +7,7 @@ code.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,16 +46,32 @@ PART_ROWS, PART_ELEMENTS = 512, 8192
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Memory of one value: an input's, an output's, a constant's or a place in the arena."""
+    """Memory of one value: an input's, an output's, a constant's, a place in the arena, or a part of a
+    `whole`, which other parts do not overlap.
+    """
 
     type: TensorType
     name: str = ""
+    whole: Buffer | None = None
+
+    @property
+    def around(self) -> Iterator[Buffer]:
+        """This buffer and what it is part of, up to the memory that has an address."""
+        buffer: Buffer | None = self
+        while buffer is not None:
+            yield buffer
+            buffer = buffer.whole
+
+    @property
+    def root(self) -> Buffer:
+        """The memory that has an address."""
+        return self if self.whole is None else self.whole.root
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operand is: a buffer, an offset in elements, strides per loop axis, the stride of an index or
-    a part.
+    """Where an operand is: a buffer, an offset in elements from its root, strides per loop axis, the stride
+    of an index or a part.
     """
 
     buffer: Buffer | None
@@ -189,7 +205,7 @@ class LoopLowering:
         group: Group,
         buffers: dict[Value, Buffer],
         stored: Callable[[Value], Geometry | None],
-        outputs: Sequence[tuple[Apply, Buffer]],
+        outputs: Sequence[tuple[Apply, Buffer, Geometry]],
         name: str,
     ) -> None:
         self.group, self.buffers, self.stored, self.outputs, self.name = group, buffers, stored, outputs, name
@@ -322,9 +338,9 @@ class LoopLowering:
 
     # Kernels
 
-    def store(self, node: Apply, buffer: Buffer) -> None:
-        strides = self.strides_in_domain(node.shape, contiguous_strides(node.shape))
-        slot = self.operand(buffer, 0, strides, node.dtype)
+    def store(self, node: Apply, buffer: Buffer, geometry: Geometry) -> None:
+        _, strides, offset = geometry
+        slot = self.operand(buffer, offset, self.strides_in_domain(node.shape, strides), node.dtype)
         self.k.steps.append(Store(self.read(node).name, slot))
 
     def kernels(self) -> list[Kernel]:
@@ -332,10 +348,10 @@ class LoopLowering:
         for node in self.group.nodes:
             self.read(node)
         partial_nodes = {node for node, _ in self.partials}
-        targets = dict(self.outputs)
-        for node, buffer in self.outputs:
+        targets = {node: buffer for node, buffer, _ in self.outputs}
+        for node, buffer, geometry in self.outputs:
             if node not in partial_nodes:
-                self.store(node, buffer)
+                self.store(node, buffer, geometry)
         kernel = self.kernel()
         if not self.partials:
             return [kernel]

@@ -45,8 +45,8 @@ def product_kernel(lowering: LoopLowering) -> Kernel:
     )
     for node in group.nodes:
         lowering.read(node)
-    for node, buffer in lowering.outputs:
-        lowering.store(node, buffer)
+    for node, buffer, geometry in lowering.outputs:
+        lowering.store(node, buffer, geometry)
     depth = product.attrs.get("depth", 1)
     left, right = (_factor(lowering, x) for x in product.inputs)
     summed = tuple(product.inputs[0].shape[-depth:])

@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler.errors import LoweringError
 from compiler.ir import Apply, Const, Graph, Input, Value
+from compiler.joining import JOINS, Spot, behind, edges, joined, pieces, region_of
 from compiler.lower import (
     Buffer,
     Geometry,
@@ -31,7 +32,7 @@ from compiler.matmul import product_kernel
 from compiler.ops import creation, indexing, movement
 from compiler.ops.op import Movement
 from compiler.schedule import Group, addressed, by_depth, is_free, is_product, schedule
-from compiler.types import contiguous_strides
+from compiler.types import TensorType, contiguous_strides
 
 _INDEXED = frozenset((indexing.take, indexing.gather, indexing.take_add, indexing.scatter_add))
 # Arena places start on a cache line.
@@ -67,6 +68,24 @@ class Plan:
     arena_bytes: int
 
 
+class Touched:
+    """The last level at which each buffer was read, or written: itself, or something in it."""
+
+    def __init__(self) -> None:
+        self.itself: dict[Buffer, int] = {}
+        self.inside: dict[Buffer, int] = {}
+
+    def last(self, buffer: Buffer) -> int:
+        """The last level that touched memory of `buffer`; -1 before any."""
+        return max(self.inside.get(buffer, -1), *(self.itself.get(b, -1) for b in buffer.around))
+
+    def note(self, buffer: Buffer, level: int) -> None:
+        """`level` touches `buffer`."""
+        self.itself[buffer] = max(self.itself.get(buffer, -1), level)
+        for b in buffer.around:
+            self.inside[b] = max(self.inside.get(b, -1), level)
+
+
 class Planner:
     """Builds the plan of one request."""
 
@@ -80,6 +99,7 @@ class Planner:
         self.constants: dict[Buffer, Const] = {}
         self.kernels: list[Kernel] = []
         self.inputs: list[Buffer] = []
+        self.joined: dict[Value, Spot] = {}
         for number, node in enumerate(self.graph.inputs):
             strides = request.strides.get(number, contiguous_strides(node.shape))
             self.inputs.append(self.give(node, Buffer(node.type, node.name), strides))
@@ -88,15 +108,16 @@ class Planner:
                 self.constants[self.give(node, Buffer(node.type, "constant"))] = node
 
     def give(self, value: Value, buffer: Buffer, strides: Sequence[int] | None = None) -> Buffer:
-        """Let `value` live in `buffer`."""
-        self.buffers[value] = buffer
-        self.geometry[value] = (value.shape, tuple(strides or contiguous_strides(value.shape)), 0)
-        return buffer
+        """Let `value` live in `buffer`, or in its place in a join."""
+        plain = value.shape, tuple(strides or contiguous_strides(value.shape)), 0
+        self.buffers[value], self.geometry[value] = self.joined.get(value, (buffer, plain))
+        return self.buffers[value]
 
     def run(self) -> Plan:
         """Plan the request. Raises LoweringError for what has no kernel."""
         groups = schedule(self.graph)
         targets = self.in_place(groups)
+        self.joined = joined(self.graph, groups, targets)
         # Old values of inputs are taken before anything is overwritten.
         returned = self.graph.outputs[: self.returned]
         early = {i: self.output(v) for i, v in enumerate(returned) if self.is_input(v)}
@@ -173,7 +194,7 @@ class Planner:
             lowering = LoopLowering(group, self.buffers, lambda v: None, [], "iota")
             register = lowering.load(value)
             lowering.values[value] = register
-            lowering.store(value, buffer)
+            lowering.store(value, buffer, self.geometry[value])
             self.kernels.append(lowering.kernel())
         else:
             raise LoweringError(f"{value.type} was not computed before it is read")
@@ -188,7 +209,8 @@ class Planner:
         """A buffer of the caller's own for a returned value."""
         base, geometry = self.place(value)
         buffer = self.buffers[base]
-        mine = buffer not in self.inputs and buffer not in self.constants and buffer not in self.taken
+        private = buffer not in self.inputs and buffer not in self.constants and buffer.whole is None
+        mine = private and buffer not in self.taken
         if mine and base.type.size == value.type.size and _is_contiguous(geometry):
             self.taken.add(buffer)
             return buffer
@@ -210,7 +232,7 @@ class Planner:
             outputs = []
             for node in self.needed_outside(group):
                 buffer = self.give(node, targets.get(node) or Buffer(node.type, node.op.name))
-                outputs.append((node, buffer))
+                outputs.append((node, buffer, self.geometry[node]))
             lowering = LoopLowering(group, self.buffers, self.stored, outputs, name)
             self.kernels += lowering.kernels() if group.kind == "loop" else [product_kernel(lowering)]
         elif isinstance(first.op, Movement):
@@ -256,17 +278,22 @@ class Planner:
             base, new = node.inputs
             self.copy_into(base, whole, buffer)
             self.copy_into(new, region_of(whole, **node.attrs), buffer)
-        elif node.op is movement.pad:
-            self.kernels.append(fill_kernel(node.attrs["value"], whole, buffer))
-            self.copy_into(node.inputs[0], block_of(whole, node.attrs["low"], node.inputs[0].shape), buffer)
-        elif node.op is movement.concatenate:
-            axis, start = node.attrs["axis"], 0
-            for x in node.inputs:
-                starts = tuple(start if a == axis else 0 for a in range(node.ndim))
-                self.copy_into(x, block_of(whole, starts, x.shape), buffer)
-                start += x.shape[axis]
+        elif node.op in JOINS:
+            self.join(node, whole, buffer)
         else:
             raise LoweringError(f"{node.op.name} has no compiled form ({node.where})")
+
+    def join(self, node: Apply, whole: Geometry, buffer: Buffer) -> None:
+        """Fill what of a concatenation or a pad was not computed in its place."""
+        if node.op is movement.pad:
+            for block in edges(node, whole):
+                edge = Buffer(TensorType(block[0], node.dtype), "edge", buffer)
+                self.kernels.append(fill_kernel(node.attrs["value"], block, edge))
+        for piece, block in pieces(node, whole):
+            x, geometry = behind(piece, block)
+            memory, placed = self.joined.get(x, (None, None))
+            if memory is None or memory.whole is not buffer or placed != geometry:
+                self.copy_into(piece, block, Buffer(piece.type, "piece", buffer))
 
     def copy_into(self, value: Value, target: Geometry, buffer: Buffer) -> None:
         """Write a value, broadcast, to a region of a buffer."""
@@ -377,22 +404,18 @@ class Planner:
         Whatever the caller can see is written after every check: an output may be the memory of an earlier
         gradient.
         """
-        written: dict[Buffer, int] = {}
-        read: dict[Buffer, int] = {}
+        written, read = Touched(), Touched()
         levels: list[int] = []
         for kernel in self.kernels:
             reads, writes = accesses(kernel)
-            if writes & visible or kernel.indexed:
+            if kernel.indexed or any(b.root in visible for b in writes):
                 reads = {*reads, *checks}
-            level = 0
+            level = max((1 + written.last(b) for b in reads | writes), default=0)
+            level = max(level, 1 + max(map(read.last, writes), default=-1))
             for b in reads:
-                level = max(level, written.get(b, -1) + 1)
+                read.note(b, level)
             for b in writes:
-                level = max(level, written.get(b, -1) + 1, read.get(b, -1) + 1)
-            for b in reads:
-                read[b] = max(read.get(b, -1), level)
-            for b in writes:
-                written[b] = level
+                written.note(b, level)
             levels.append(level)
         return levels
 
@@ -400,11 +423,11 @@ class Planner:
         """Offsets in the arena: large buffers first, each at the lowest place free for all its life."""
         life: dict[Buffer, tuple[int, int]] = {}
         for kernel, level in zip(self.kernels, levels, strict=True):
-            for b in set().union(*accesses(kernel)) - outside:
+            for b in {b.root for b in set().union(*accesses(kernel))} - outside:
                 first, last = life.get(b, (level, level))
                 life[b] = (min(first, level), max(last, level))
         for value in self.request.checks:
-            b = self.buffers[self.place(value)[0]]
+            b = self.buffers[self.place(value)[0]].root
             if b in life:
                 life[b] = (life[b][0], max(levels))
         # Per placed buffer: first and last level of its life, start and end in the arena.
@@ -429,19 +452,6 @@ def _unshaped(value: Value) -> Value:
     while isinstance(value, Apply) and value.op is movement.reshape:
         value = value.inputs[0]
     return value
-
-
-def region_of(whole: Geometry, **region: tuple[int, ...]) -> Geometry:
-    """Geometry of a slice (starts, stops, steps) of memory."""
-    view = movement.slice.view(*whole, **region)
-    assert view is not None, "a slice is always a view"
-    return view
-
-
-def block_of(whole: Geometry, starts: tuple[int, ...], shape: tuple[int, ...]) -> Geometry:
-    """Geometry of the block of `shape` at `starts`."""
-    stops = tuple(s + size for s, size in zip(starts, shape, strict=True))
-    return region_of(whole, starts=starts, stops=stops, steps=(1,) * len(shape))
 
 
 def _is_contiguous(geometry: Geometry) -> bool:

@@ -89,14 +89,14 @@ class Executable:
                 if place.buffer is None:
                     program.table[slot] = place.offset
                     continue
-                offset = place.offset * place.buffer.type.dtype.itemsize
-                if place.buffer in plan.arena:
-                    program.table[slot] = base + plan.arena[place.buffer] + offset
+                buffer, offset = place.buffer.root, place.offset * place.buffer.type.dtype.itemsize
+                if buffer in plan.arena:
+                    program.table[slot] = base + plan.arena[buffer] + offset
                     local.append(slot)
-                elif place.buffer in self.constants:
-                    program.table[slot] = self.constants[place.buffer].ctypes.data + offset
+                elif buffer in self.constants:
+                    program.table[slot] = self.constants[buffer].ctypes.data + offset
                 else:
-                    patches.append((slot, outside[place.buffer], offset))
+                    patches.append((slot, outside[buffer], offset))
         self.local = np.array(local, np.int64)
         self.patches = np.array(patches or np.zeros((0, 3)), np.int64)
         self.objects = np.zeros(max(len(outside), 1), np.int64)

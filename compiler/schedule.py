@@ -257,15 +257,68 @@ class Scheduler:
         return Group(nodes, domain, "loop", reductions, inner if reductions else None)
 
     def try_epilogue(self, product: Apply, user: Apply) -> bool:
-        """Let a pointwise group that reads a product finish its tiles."""
+        """Let a pointwise group that reads a product, or a group's pointwise start, finish its tiles."""
         first, second = self.group[product], self.group[user]
-        if second.kind != "loop" or second.reductions or second.product is not None:
+        if second.kind != "loop" or second.product is not None:
             return False
         if padded(product.shape, len(second.domain)) != second.domain or self.makes_cycle(first, second):
             return False
+        if second.reductions:
+            start = self.pointwise_start(product, second)
+            if not start:
+                return False
+            second = self.split(second, start)
         nodes = sorted([*first.nodes, *second.nodes], key=lambda n: n.serial)
         self.replace(first, second, Group(nodes, second.domain, "product"))
         return True
+
+    def pointwise_start(self, product: Apply, group: Group) -> list[Apply]:
+        """What of a group can be done on a product's tiles before anything is reduced; nothing where more
+        would have to be stored than the product itself.
+        """
+        members, early, led = set(group.nodes), set[Value](), {product}
+        for node in group.nodes:
+            pointwise = (
+                isinstance(node.op, Elementwise) and padded(node.shape, len(group.domain)) == group.domain
+            )
+            if pointwise and all(x in early for x in node.inputs if x in members):
+                early.add(node)
+                if not led.isdisjoint(node.inputs):
+                    led.add(node)
+        needed = set(led)
+        for node in reversed(group.nodes):
+            if node in needed:
+                needed |= early.intersection(node.inputs)
+        start = [n for n in group.nodes if n in needed]
+        leaving = {x for n in group.nodes if n not in needed for x in n.inputs if x in needed}
+        stored = {x for x in leaving if x not in self.outputs and members.issuperset(self.graph.users[x])}
+        outside = product in self.outputs or not needed.issuperset(self.graph.users[product])
+        return [] if outside or len(stored) > 1 else start
+
+    def split(self, group: Group, start: list[Apply]) -> Group:
+        """Cut a group in two, and return the first: the nodes `start`, which need nothing of the others."""
+        rest = [n for n in group.nodes if n not in start]
+        parts = (
+            Group(start, group.domain, "loop"),
+            Group(rest, group.domain, "loop", group.reductions, group.inner),
+        )
+        around = self.before.pop(group) | self.after.pop(group)
+        del self.groups[group]
+        for part in parts:
+            self.groups[part] = None
+            self.group |= dict.fromkeys(part.nodes, part)
+        for part in parts:
+            self.before[part] = {self.group[x] for n in part.nodes for x in n.inputs if x in self.group} - {
+                part
+            }
+            self.after[part] = {self.group[u] for n in part.nodes for u in self.graph.users[n]} - {part}
+        for other in around:
+            for part in parts:
+                if other in self.before[part]:
+                    self.after[other] = (self.after[other] - {group}) | {part}
+                if other in self.after[part]:
+                    self.before[other] = (self.before[other] - {group}) | {part}
+        return parts[0]
 
     def replace(self, first: Group, second: Group, merged: Group) -> None:
         del self.groups[first], self.groups[second]

@@ -7,7 +7,7 @@ no rules.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from compiler.ir import Apply, Graph, Value
 from compiler.where import made_at
@@ -78,3 +78,28 @@ def fixpoint(
             return graph
         graph = new
     raise AssertionError(f"rewriting did not settle in {rounds} rounds: two rules undo each other")
+
+
+def substitute(graph: Graph, values: Mapping[Value, Value]) -> Graph:
+    """The graph with nodes replaced by values, which may be computed from nodes that are replaced too."""
+    if not values:
+        return graph
+    new: dict[Value, Value] = {}
+
+    def rebuild(goal: Value) -> None:
+        waiting = [goal]
+        while waiting:
+            node = waiting[-1]
+            meant = values.get(node, node)
+            inputs = meant.inputs if isinstance(meant, Apply) else ()
+            missing = [x for x in inputs if x not in new]
+            if not missing:
+                waiting.pop()
+                new[node] = (
+                    meant.with_inputs(tuple(new[x] for x in inputs)) if isinstance(meant, Apply) else meant
+                )
+            waiting += missing
+
+    for node in graph.nodes:
+        rebuild(node)
+    return Graph(graph.inputs, tuple(new[v] for v in graph.outputs))

@@ -12,6 +12,7 @@ from compiler.ir import Apply, Graph, Value
 from compiler.ops import contraction, movement
 from compiler.ops.op import Elementwise, Movement, Reduction, broadcast_shapes
 from compiler.ops.window import stored
+from compiler.passes.joins import sum_of_pads
 from compiler.passes.layout import LAYOUT_RULES
 from compiler.passes.rewrite import fixpoint
 from compiler.passes.simplify import RULES
@@ -110,11 +111,13 @@ def squeeze_last(node: Apply) -> Value | None:
 
 
 def up(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
-    """view(op(x, y)) -> op(view(x), view(y))"""
+    """view(op(x, y)) -> op(view(x), view(y)), unless op finishes a product's tiles, which are stored then"""
     if not isinstance(node.op, Movement) or not node.op.rises or is_squeeze(node):
         return None
     x = node.inputs[0]
     if not isinstance(x, Apply) or not isinstance(x.op, Elementwise) or x.ndim == 0 or x.op is stored:
+        return None
+    if _finishes_product(x, shared):
         return None
     if shared(x) and not _is_small(x):
         return None
@@ -140,10 +143,29 @@ def transposed_product(node: Apply, shared: Callable[[Value], bool]) -> Value | 
     return contraction.matmul.trace(movement.swap_last(b), movement.swap_last(a))
 
 
+def split_rows(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
+    """reshape(matmul(a, b)), where it splits rows -> matmul(reshape(a), b), which what follows can finish"""
+    product = node.inputs[0] if node.op is movement.reshape else None
+    if not isinstance(product, Apply) or product.op is not contraction.matmul or shared(product):
+        return None
+    a, b = product.inputs
+    splits = node.ndim > a.ndim == b.ndim == 2 and node.shape[-1] == product.shape[-1]
+    if not splits or not node.type.size:
+        return None
+    return contraction.matmul.trace(movement.reshape.trace(a, shape=(*node.shape[:-1], a.shape[-1])), b)
+
+
 def hoist_views(graph: Graph) -> Graph:
     """Move views to the memory they re-address. Valid graph in, valid graph out; values unchanged."""
-    rules = (*LAYOUT_RULES, implicit_expand, sink_expand, squeeze_last, *RULES)
-    return fixpoint(graph, rules, (up, transposed_product))
+    return fixpoint(graph, _RULES, (up, transposed_product, sum_of_pads))
+
+
+def settle_views(graph: Graph) -> Graph:
+    """`hoist_views` when no products are left to join, so that their rows may be split."""
+    return fixpoint(graph, _RULES, (up, transposed_product, sum_of_pads, split_rows))
+
+
+_RULES = (*LAYOUT_RULES, implicit_expand, sink_expand, squeeze_last, *RULES)
 
 
 def _expanded(x: Value, shape: tuple[int, ...]) -> Value:
@@ -157,6 +179,19 @@ def _viewable(view: Apply, x: Value, shape: tuple[int, ...]) -> bool:
         return True
     _, strides, _ = movement.expand.view(x.shape, contiguous_strides(x.shape), 0, shape=shape) or ((), (), 0)
     return view.op.view(shape, strides, 0, **view.attrs) is not None
+
+
+def _finishes_product(x: Apply, shared: Callable[[Value], bool]) -> bool:
+    """Whether an elementwise value is a product and pointwise work that only it needs."""
+    stack = [x]
+    while stack:
+        for y in stack.pop().inputs:
+            if isinstance(y, Apply) and y.shape == x.shape and not shared(y):
+                if isinstance(y.op, contraction.Product):
+                    return True
+                if isinstance(y.op, Elementwise):
+                    stack.append(y)
+    return False
 
 
 def _is_small(node: Value) -> bool:

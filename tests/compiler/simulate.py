@@ -53,7 +53,7 @@ def _run(kernel: Kernel, memory: dict[Buffer, Array]) -> None:
     spec, places = kernel.spec, kernel.places
     counters = {s.operand for s in spec.steps if isinstance(s, Index)}
     arrays = [
-        np.zeros(1, np.int64) if i in counters or p.buffer is None else memory[p.buffer]
+        np.zeros(1, np.int64) if i in counters or p.buffer is None else memory[p.buffer.root]
         for i, p in enumerate(places)
     ]
     strides, offsets = [p.strides for p in places], [p.offset for p in places]

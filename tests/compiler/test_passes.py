@@ -11,7 +11,15 @@ import pytest
 from compiler import ops
 from compiler.interpret import evaluate
 from compiler.ir import Apply, Graph, Input, Value, constant
-from compiler.passes import PIPELINE, decompose, hoist_views, merge_duplicates, simplify
+from compiler.passes import (
+    PIPELINE,
+    decompose,
+    hoist_views,
+    join_products,
+    merge_duplicates,
+    settle_views,
+    simplify,
+)
 from compiler.passes.rewrite import fixpoint, rewrite
 from compiler.types import TensorType
 from kernels import dtypes
@@ -19,7 +27,7 @@ from kernels.dtypes import DType
 from tests.compiler.random_graphs import random_graph
 
 Array = np.ndarray[Any, Any]
-PASSES = (decompose, simplify, merge_duplicates, hoist_views)
+PASSES = (decompose, simplify, merge_duplicates, hoist_views, settle_views)
 F32, I64, BOOL = dtypes.float32, dtypes.int64, dtypes.bool_
 
 
@@ -195,3 +203,79 @@ def test_rules_that_undo_each_other_are_noticed() -> None:
     graph = Graph((x, y), (ops.add.trace(x, y),))
     assert fixpoint(graph, (swap,)) is graph
     assert rewrite(graph, (lambda node: node.inputs[0],)).outputs == (x,)
+
+
+def ops_of(graph: Graph) -> list[str]:
+    """The names of a graph's applications, sorted."""
+    return sorted(v.op.name for v in graph.nodes if isinstance(v, Apply))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_sums_of_pads_are_concatenations(axis: int) -> None:
+    sizes = [(2, 3, 4), (2, 3, 4), (2, 3, 4)]
+    pieces = [an_input(*size, name=f"x{i}") for i, size in enumerate(sizes)]
+    total: Value | None = None
+    starts = (0, 2 * sizes[0][axis], sizes[0][axis])  # all but the last fourth
+    for x, start in zip(pieces, starts, strict=True):
+        around = 4 * x.shape[axis] - x.shape[axis] - start
+        low = tuple(start if a == axis else 0 for a in range(3))
+        high = tuple(around if a == axis else 0 for a in range(3))
+        padded = ops.pad.trace(x, low=low, high=high, value=0)
+        total = padded if total is None else ops.add.trace(total, padded)
+    assert total is not None
+    arrays = [np.random.default_rng(0).normal(size=x.shape).astype(np.float32) for x in pieces]
+    arrays[0][0, 0, 0] = -0.0  # which a sum with zeros makes 0.0
+    after = keeps_values(hoist_views, Graph(tuple(pieces), (total,)), arrays)
+    assert ops_of(after) == ["add", "add", "add", "concatenate", "full"]
+
+
+def test_pads_that_overlap_stay_sums() -> None:
+    x = an_input(3)
+    padded = [ops.pad.trace(x, low=(n,), high=(2 - n,), value=0) for n in (0, 2)]
+    graph = Graph((x,), (ops.add.trace(*padded),))
+    assert ops_of(keeps_values(hoist_views, graph, [np.arange(3, dtype=np.float32)])) == ["add", "pad", "pad"]
+
+
+def test_a_loop_over_time_becomes_few_products() -> None:
+    times, batch, width = 5, 8, 16
+    kinds = [(batch, times, width), (width, width), (width, width)]
+    x, w, u = (
+        an_input(*shape, dtype=dtypes.float64, name=name) for shape, name in zip(kinds, "xwu", strict=True)
+    )
+    h: Value = ops.full.trace(shape=(batch, width), value=0.5, dtype=dtypes.float64)
+    inputs, states = [], []
+    for t in range(times):
+        region = {"starts": (0, t, 0), "stops": (batch, t + 1, width), "steps": (1, 1, 1)}
+        inputs.append(ops.reshape.trace(ops.slice.trace(x, **region), shape=(batch, width)))
+        states.append(h)
+        h = ops.tanh.trace(ops.add.trace(ops.matmul.trace(inputs[-1], w), ops.matmul.trace(h, u)))
+    g: Value = ops.full.trace(shape=(batch, width), value=1.0, dtype=dtypes.float64)
+    sums: list[Value | None] = [None, None, None]
+    for t in reversed(range(times)):
+        parts = [ops.matmul.trace(ops.permute.trace(y, axes=(1, 0)), g) for y in (inputs[t], states[t])]
+        parts.append(ops.sum.trace(g, axes=(0,)))
+        sums = [p if s is None else ops.add.trace(s, p) for s, p in zip(sums, parts, strict=True)]
+        g = ops.matmul.trace(g, ops.permute.trace(u, axes=(1, 0)))
+    graph = merge_duplicates(Graph((x, w, u), (h, *(s for s in sums if s is not None))))
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=shape) / 4 for shape in kinds]
+    after = join_products(graph)
+    for got, wanted in zip(evaluate(after, arrays), evaluate(graph, arrays), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12)
+    # x @ w and its gradient are one product each, and so is the gradient of u; h @ u and g @ u wait in turn.
+    assert ops_of(after).count("matmul") == 1 + times + (times - 1)
+    assert ops_of(after).count("contract") == 2
+    assert ops_of(after).count("sum") == 1
+
+
+def test_products_that_wait_for_each_other_stay_apart() -> None:
+    # a @ w is needed for b @ v and that for c @ w, so that a and c, or b and d, may be stacked, but not both.
+    a, w, v, d = (an_input(2, 2, name=name) for name in "awvd")
+    p = ops.matmul.trace(a, w)
+    q = ops.matmul.trace(p, v)
+    graph = Graph((a, w, v, d), (ops.matmul.trace(q, w), ops.matmul.trace(d, v), ops.matmul.trace(d, w)))
+    arrays = [np.random.default_rng(0).normal(size=(2, 2)).astype(np.float32) for _ in range(4)]
+    after = join_products(graph)
+    for got, wanted in zip(evaluate(after, arrays), evaluate(graph, arrays), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    assert ops_of(after).count("matmul") == 3
