@@ -20,6 +20,7 @@ from framework.graph import shape_of
 from framework.inplace import copy_, update
 from framework.promotion import as_operand, convert, scalar
 from framework.sorting import nonzero
+from framework.state import ambient, is_recording
 from framework.tensor import Tensor, apply_op, concrete, wrap
 from framework.views import expand, permute, reshape
 from kernels import dtypes
@@ -34,7 +35,10 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     viewed, picks = _basic(input, index)
     if not any(p is not None for p in picks):
         return viewed
-    return _picked(viewed, picks)
+    taken = _picked(viewed, picks)
+    if is_recording() and all(p is None or p.ndim == 0 for p in picks):
+        ambient.tracer.pick(taken, viewed)
+    return taken
 
 
 def _row(input: Tensor, index: int) -> Tensor:
@@ -106,7 +110,8 @@ def _is_position(item: Tensor) -> bool:
 
 
 def _is_known(item: Tensor) -> bool:
-    # A traced 0-d index stays a tensor, so that reading one row compiles.
+    # A traced 0-d index stays a tensor, so that reading one row compiles; what is picked is a copy there, and
+    # the recording sees to it that nobody can tell (`Tracer.pick`).
     return known_values(item) is not None
 
 

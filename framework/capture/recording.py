@@ -27,10 +27,10 @@ from framework.capture.backward import Backward, record_backward, runs_user_code
 from framework.capture.guards import Guard
 from framework.capture.numbers import Numbers
 from framework.capture.reads import Item
-from framework.capture.results import Given, given
+from framework.capture.results import Given, given, is_freed
 from framework.capture.tracer import Chain, Source, Tracer, hooks_of
 from framework.capture.tree import map_leaves, once
-from framework.capture.variant import Variant, is_freed
+from framework.capture.variant import Variant
 from framework.graph import Node, OpNode
 from framework.nn.parameter import Parameter
 from framework.storage import Clock, Storage

@@ -8,23 +8,31 @@ from __future__ import annotations
 from compiler.errors import TraceError
 from compiler.ops.op import Movement
 from framework.capture.tracer import Chain, Source
-from framework.graph import OpNode
+from framework.graph import Node, OpNode
 from framework.state import set_grad_enabled
-from framework.tensor import DETACHED, Tensor, apply_op, edge_of
+from framework.tensor import DETACHED, TRACKED, Tensor, apply_op, edge_of
 
 
 class Result:
-    """How to make one returned tensor: from output `number`, then the movements of `chain`; an `alias` is
-    another tensor of the same memory.
+    """How to make one returned tensor: from output `number`, then the movements of `chain`.
 
-    `freed` is the name of a history that the call has used up; `root` the position among the results that can
-    still be differentiated. Not a dataclass: those are containers to a tree of results.
+    An `apart` one is another tensor of the same memory, outside its history; a `tracked` one is a view that
+    writes go through. The history is the output's own, or that of what is apart: `freed` is the name of one
+    that the call has used up, `root` the position among the results that can still be differentiated. Not a
+    dataclass: those are containers to a tree of results.
     """
 
     def __init__(
-        self, number: int, chain: Chain, alias: bool, requires_grad: bool, freed: str, root: int
+        self,
+        number: int,
+        chain: Chain,
+        apart: bool,
+        tracked: bool,
+        requires_grad: bool,
+        freed: str,
+        root: int,
     ) -> None:
-        self.number, self.chain, self.alias = number, chain, alias
+        self.number, self.chain, self.apart, self.tracked = number, chain, apart, tracked
         self.requires_grad, self.freed, self.root = requires_grad, freed, root
 
 
@@ -67,22 +75,61 @@ class Read:
 
 def given(x: Tensor, source: Source, chain: Chain, where: int, number: int) -> Given:
     """How to make a returned tensor of memory that existed: argument `where`, or input `number`."""
-    owner, detached, tracked = source.owner, False, bool(chain) and x.grad_fn is not None
+    owner = source.owner
     if x is not owner and x._data is not None:  # a view that existed too
         return Given(-1, -1, x, (), False, False, False)
-    t = x
-    while t is not owner:
-        detached = detached or t._view_kind == DETACHED
-        assert t._base is not None, "the memory is the owner's"
-        t = t._base
-    plain = not tracked or (not source.writes and not detached and _is_plain_view(x, owner))
-    if not plain or (x is not owner and x._storage is not owner._storage):
+    detached = is_detached(x, owner)
+    has_history = bool(chain) and x.grad_fn is not None
+    tracked = bool(chain) and x._view_kind == TRACKED
+    plain = not has_history or (not source.writes and not detached and _is_plain_view(x, owner))
+    bare = tracked and not has_history and not detached and edge_of(owner) is not None
+    if bare or not plain or (x is not owner and x._storage is not owner._storage):
         raise TraceError(
             "a view of a tensor that requires grad is returned after a write, with a hook, or as `.data`: "
             "return it outside @compile"
         )
-    leaf = x is not owner and x._requires_grad and not tracked
+    leaf = x is not owner and x._requires_grad and not has_history
     return Given(where, number, None, chain, tracked, detached, leaf)
+
+
+def is_detached(x: Tensor, owner: Tensor) -> bool:
+    """Whether `x`, which views the memory of `owner`, is outside its history."""
+    while x is not owner:
+        if x._view_kind == DETACHED:
+            return True
+        assert x._base is not None, "the memory is the owner's"
+        x = x._base
+    return False
+
+
+def is_apart(x: Tensor, owner: Tensor) -> bool:
+    """Whether a result has a history of its own, not that of the memory it views.
+
+    Raises TraceError where writes to such a one would be refused.
+    """
+    if is_detached(x, owner):
+        return True
+    if edge_of(x) is None:
+        return x._view_kind == TRACKED and edge_of(owner) is not None
+    if x is owner or _is_plain_view(x, owner):
+        return False
+    if x._view_kind != TRACKED:
+        raise TraceError("a view that a custom function made of its input is returned: return a clone()")
+    return True
+
+
+def is_freed(node: Node) -> bool:
+    """Whether a backward pass has used up the history of `node`."""
+    stack, seen = [node], {node}
+    while stack:
+        current = stack.pop()
+        if isinstance(current, OpNode) and current.saved is None:
+            return True
+        for edge in current.edges:
+            if edge is not None and edge[0] not in seen:
+                seen.add(edge[0])
+                stack.append(edge[0])
+    return False
 
 
 def _is_plain_view(x: Tensor, owner: Tensor) -> bool:
@@ -97,7 +144,7 @@ def _is_plain_view(x: Tensor, owner: Tensor) -> bool:
 
 
 def follow(t: Tensor, chain: Chain, tracked: bool = False) -> Tensor:
-    """The view of `t` at the end of a chain of movements; with its history if it is `tracked`."""
+    """The view of `t` at the end of a chain of movements; as made with gradients if it is `tracked`."""
     if chain:
         with set_grad_enabled(tracked):
             for op, attrs in chain:

@@ -7,7 +7,7 @@ the program. Knows tensors and IR values; knows nothing of guards on Python obje
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -33,7 +33,8 @@ class Source:
     """Memory seen by a capture: the tensor that owns it, its value now, how often the capture wrote to it,
     and how many of these writes its owner's version counts.
 
-    `input` is the program input of memory that existed before; None for tensors made inside.
+    `input` is the program input of memory that existed before; None for tensors made inside. A `part_of`
+    other memory is a copy of what is a view in eager mode, `stale` from the first write to the other on.
     """
 
     owner: Tensor
@@ -43,6 +44,8 @@ class Source:
     counted: int = 0
     # History, grad flag and hooks of memory that existed before.
     before: tuple[Any, ...] = ()
+    part_of: Source | None = None
+    stale: bool = False
 
 
 @dataclass(eq=False)
@@ -89,6 +92,8 @@ class Tracer:
     followed: dict[int, Tensor] = field(default_factory=dict)
     # What those that are memory of their own here view, with the history it had.
     viewed: dict[int, tuple[Tensor, tuple[Any, ...]]] = field(default_factory=dict)
+    # Copies of what is a view in eager mode.
+    picked: list[Source] = field(default_factory=list)
     # Whether memory was written to past its version (`.data`), which histories know their values by.
     unversioned: bool = False
 
@@ -171,10 +176,35 @@ class Tracer:
     def read(self, t: Tensor) -> Value:
         """The IR value of a tensor now."""
         source, chain = self.locate(t)
+        if source.stale:
+            raise TraceError(
+                "what was picked at the position a tensor holds is read after a write: pick it again"
+            )
         value = source.value
         for op, attrs in chain:
             value = op.trace(value, **attrs)
         return value
+
+    def pick(self, t: Tensor, of: Tensor) -> None:
+        """`t`, a copy here, was picked of `of` at a position that a tensor holds: a view in eager mode."""
+        source, (other, _) = self.sources[id(t)], self.locate(of)
+        source.part_of = other.part_of or other
+        self.picked.append(source)
+        t._storage = of._storage
+
+    def require_unseen(self, returned: Container[int]) -> None:
+        """Refuse to return what was picked beside what it is a view of: `returned` are ids of sources."""
+        seen: set[int] = set()
+        for source in self.picked:
+            whole = source.part_of
+            assert whole is not None, "it was picked of something"
+            if id(source) not in returned:
+                continue
+            if source.stale or whole.input is not None or id(whole) in returned or id(whole) in seen:
+                raise TraceError(
+                    "what was picked at the position a tensor holds is a view, and returned: return a clone()"
+                )
+            seen.add(id(whole))
 
     def wrap(self, data: Any) -> Tensor:
         """A new tensor of an op's result, or of an array that Python made."""
@@ -189,6 +219,12 @@ class Tracer:
     def write(self, t: Tensor, data: Any) -> None:
         """Overwrite `t`: its memory has a new value from here on, seen by every view."""
         source, chain = self.locate(t)
+        if source.part_of is not None:
+            raise TraceError(
+                "what was picked at the position a tensor holds is written to: use x[int(position)]"
+            )
+        for part in self.picked:
+            part.stale |= part.part_of is source
         new = data if isinstance(data, Value) else constant(np.asarray(data))
         stages = [source.value]
         for op, attrs in chain:

@@ -31,15 +31,25 @@ from framework.capture.guards import Guard
 from framework.capture.history import CompiledBackward, FreedNode
 from framework.capture.numbers import Numbers, RuntimeNumber
 from framework.capture.reads import Item
-from framework.capture.results import Computed, Given, Read, Result, follow, given
+from framework.capture.results import (
+    Computed,
+    Given,
+    Read,
+    Result,
+    follow,
+    given,
+    is_apart,
+    is_detached,
+    is_freed,
+)
 from framework.capture.snapshots import SIMPLE
 from framework.capture.tracer import Source, Tracer, checks_of, hooks_of
 from framework.capture.tree import map_leaves, once
-from framework.graph import Node, OpNode, Saved
+from framework.graph import Saved
 from framework.nn.module import Module
 from framework.state import structure
 from framework.storage import Clock
-from framework.tensor import Tensor, geometry
+from framework.tensor import TRACKED, Tensor, edge_of, geometry
 from kernels import memory
 from kernels.dtypes import DType
 
@@ -157,7 +167,10 @@ class Variant:
         # Results that are the memory an op made, by value: what was saved of them changes with them.
         self.untouched: dict[Value, int] = {}
         self.roots: list[Tensor] = []
+        # Of each memory that is returned, whether its tensors there have histories of their own.
+        self.views: dict[int, list[bool]] = {}
         self.result = map_leaves(once(lambda x: self._plan_result(x, tracer, position)), result)
+        tracer.require_unseen(self.numbers)
         returned = set(self.numbers.values())
         self.gradients = self._plan_gradients(tracer, position, returned, len(leaves))
         # An argument that gets a gradient must be none of the other tensors that do: one would replace the
@@ -264,16 +277,25 @@ class Variant:
         if x._retains_grad:
             raise TraceError("retain_grad() is called inside @compile on a result: call it outside")
         freed, root = "", -1
-        if x.requires_grad and x._node is not None:
-            if is_freed(x._node):
-                freed = x._node.name()
+        apart = is_apart(x, source.owner)
+        if not is_detached(x, source.owner):
+            views = self.views.setdefault(id(source), [])
+            views.append(apart)
+            if any(views) and len(views) > 1:
+                raise TraceError("tensors of one memory with two histories are returned: return a clone()")
+        holder = x if apart else source.owner
+        edge = edge_of(holder)
+        if edge is not None and holder._node is not None:
+            if is_freed(edge[0]):
+                freed = edge[0].name()
             else:
-                root = len(self.roots)
-                self.roots.append(x)
+                known = [number for number, t in enumerate(self.roots) if t is holder]
+                root = known[0] if known else len(self.roots)
+                self.roots += [] if known else [holder]
         number = self._output(source)
         if not source.writes:
             self.untouched[source.value] = number
-        return Result(number, chain, x is not source.owner, x.requires_grad, freed, root)
+        return Result(number, chain, apart, x._view_kind == TRACKED, edge is not None, freed, root)
 
     def _plan_gradients(
         self, tracer: Tracer, position: dict[int, int], returned: set[int], count: int
@@ -528,14 +550,14 @@ class Variant:
         if type(x) is not Result:
             return x
         base = self._made(x.number, outputs, made)
-        t = follow(base.detach(), x.chain) if x.alias else base
+        t = follow(base.detach(), x.chain, x.tracked) if x.apart else base
         if x.freed:
             t._node = FreedNode((), x.freed)
         elif x.root >= 0 and history is not None:
             t._node, t._output = history, x.root
         elif x.requires_grad:
             t._requires_grad = True
-        return t
+        return t if x.apart else follow(t, x.chain, x.tracked)
 
 
 _ALONE = _references_alone()
@@ -562,20 +584,6 @@ def _flag(failed: Value) -> Value:
     if failed.ndim == 0:
         return failed
     return reshape.trace(any_.trace(failed, axes=tuple(range(failed.ndim))), shape=())
-
-
-def is_freed(node: Node) -> bool:
-    """Whether a backward pass has used up the history of `node`."""
-    stack, seen = [node], {node}
-    while stack:
-        current = stack.pop()
-        if isinstance(current, OpNode) and current.saved is None:
-            return True
-        for edge in current.edges:
-            if edge is not None and edge[0] not in seen:
-                seen.add(edge[0])
-                stack.append(edge[0])
-    return False
 
 
 def _require_apart(sources: Sequence[Source]) -> None:

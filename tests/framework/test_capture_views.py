@@ -1,0 +1,186 @@
+"""Views that leave a call: their memory, and the history that writes to them have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import framework as fw
+from tests.framework.capture_check import Twins, check
+
+Views = Callable[[fw.Tensor], Any]
+
+
+def numbers(*shape: int) -> fw.Tensor:
+    return fw.arange(1.0, 1.0 + fw.Size(shape).numel()).reshape(shape)
+
+
+# What a write to a returned view does
+
+
+def hidden(w: fw.Tensor) -> Any:
+    return (w * 2).t()
+
+
+def beside_its_base(w: fw.Tensor) -> Any:
+    base = w * 2
+    return base[1], base
+
+
+def two_views(w: fw.Tensor) -> Any:
+    base = w * 2
+    return base[0], base.t()
+
+
+def of_a_view(w: fw.Tensor) -> Any:
+    return (w * 2).t()[1:].reshape(-1)[:2]
+
+
+def without_gradients(w: fw.Tensor) -> Any:
+    base = w * 2
+    with fw.no_grad():
+        view = base[0]
+    return view, base
+
+
+def hidden_without_gradients(w: fw.Tensor) -> Any:
+    base = w * 2
+    with fw.no_grad():
+        return base[0]
+
+
+def detached(w: fw.Tensor) -> Any:
+    base = w * 2
+    return base.detach()[0], base
+
+
+def a_leaf(w: fw.Tensor) -> Any:
+    return (w * 2).detach()[0].requires_grad_()
+
+
+def of_a_custom_function(w: fw.Tensor) -> Any:
+    class Rows(fw.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: fw.Tensor) -> fw.Tensor:
+            return x[0]
+
+        @staticmethod
+        def backward(ctx: Any, g: fw.Tensor) -> fw.Tensor:
+            return fw.stack([5 * g, 0 * g])
+
+    return Rows.apply(w * 2)
+
+
+SHAPES = [
+    hidden,
+    beside_its_base,
+    two_views,
+    of_a_view,
+    without_gradients,
+    hidden_without_gradients,
+    detached,
+    a_leaf,
+    of_a_custom_function,
+]
+WRITES: list[Callable[[fw.Tensor, fw.Tensor], Any]] = [
+    lambda view, v: view.mul_(3),
+    lambda view, v: view.mul_(v),
+    lambda view, v: view.copy_(v.expand(view.shape)),
+    lambda view, v: view.mul_(3).add_(v),
+]
+
+
+@pytest.mark.parametrize("write", range(len(WRITES)))
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("views", SHAPES, ids=lambda f: f.__name__)
+def test_a_write_to_what_was_returned(views: Views, requires_grad: bool, write: int) -> None:
+    def outcome(function: Views) -> list[Any]:
+        w, v = numbers(2, 2).requires_grad_(requires_grad), fw.tensor(5.0, requires_grad=True)
+        made = function(w)
+        made = made if isinstance(made, tuple) else (made,)
+        try:
+            WRITES[write](made[0], v)
+        except RuntimeError as error:
+            return [str(error)]
+        seen = [(t.tolist(), t.requires_grad, t._version) for t in made]
+        for t in made:
+            if t.requires_grad:
+                t.sum().backward(retain_graph=True)
+        return [*seen, *(x.grad.tolist() if x.grad is not None else None for x in (w, v))]
+
+    compiled: Any = fw.compile(views)
+    for _ in range(3):
+        assert outcome(compiled) == outcome(views)
+
+
+# Positions that tensors hold: views in eager mode
+
+READS: list[tuple[Callable[..., Any], str]] = [
+    (lambda x, i: x[i[0]] * 2, "replay"),
+    (lambda x, i: (x * 2)[i[0]], "replay"),
+    (lambda x, i: (x * 2)[i[0], i[1]], "replay"),
+    (lambda x, i: (x * 2)[:, i[0]].sum(), "replay"),
+    (lambda x, i: x[i[0], i[1:]], "replay"),  # a copy in eager mode too
+    (lambda x, i: x[i[0]], "driven"),
+    (lambda x, i: (lambda y: (y, y[i[0]]))(x * 2), "driven"),
+    (lambda x, i: (lambda y: (y[i[0]], y[i[1]]))(x * 2), "driven"),
+    (lambda x, i: (x * 2)[i[0]].mul_(3), "driven"),
+    (lambda x, i: (lambda y: (y[i[0]].mul_(3), y)[1])(x * 2), "driven"),
+    (lambda x, i: (lambda y: (y[i[0]][1:].zero_(), y)[1])(x * 2), "driven"),
+    (lambda x, i: (lambda y, r: (y.mul_(3), r + 1)[1])(*(lambda y: (y, y[i[0]]))(x * 2)), "driven"),
+    (lambda x, i: (lambda y, r: (y.mul_(3), r)[1])(*(lambda y: (y, y[i[0]]))(x * 2)), "driven"),
+    (lambda x, i: (lambda y, r: (r.sum(), y.mul_(3))[0])(*(lambda y: (y, y[i[0]]))(x * 2)), "replay"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(READS)))
+def test_what_is_picked_at_the_position_a_tensor_holds(number: int) -> None:
+    function, mode = READS[number]
+    calls = [(numbers(3, 3), fw.tensor(i)) for i in ([0, 2], [2, 1])]
+    check(function, *calls, mode=mode)
+
+
+def test_what_is_picked_of_an_argument_is_its_memory() -> None:
+    compiled: Any = fw.compile(lambda x, i: x[i])
+    x = numbers(2, 2)
+    for position in (0, 1):
+        compiled(x, fw.tensor(position)).zero_()
+        assert not x[position].any()
+
+
+def test_training_a_row_of_a_table() -> None:
+    def make() -> Any:
+        table = fw.nn.Embedding(4, 3)
+        optimizer = fw.optim.SGD(table.parameters(), lr=0.1)
+
+        def step(i: fw.Tensor) -> fw.Tensor:
+            optimizer.zero_grad()
+            loss = (table.weight[i] ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step, lambda: [table.weight.detach()]
+
+    twins = Twins(make)
+    for i in (0, 1, 3, 1):
+        twins.call(fw.tensor(i))
+    twins.expect("replay")
+
+
+def test_a_version_saved_before_a_write_is_missed_as_eagerly() -> None:
+    def function(x: fw.Tensor, i: fw.Tensor) -> fw.Tensor:
+        y = x * 2
+        loss = (y[i] ** 2).sum()
+        y.mul_(3)
+        loss.backward()
+        return loss
+
+    def outcome(f: Any) -> str:
+        with pytest.raises(RuntimeError) as error:
+            f(numbers(2, 2).requires_grad_(), fw.tensor(1))
+        return str(error.value)
+
+    assert outcome(fw.compile(function)) == outcome(function)
