@@ -12,6 +12,7 @@ import gc
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,14 @@ from compiler.program import Arena
 from compiler.types import TensorType
 from framework.capture.backward import Backward, record_backward, runs_user_code
 from framework.capture.guards import Guard
+from framework.capture.leaving import Leaving, require_one_history
 from framework.capture.numbers import Numbers
 from framework.capture.reads import Item
-from framework.capture.results import Given, given, is_freed
+from framework.capture.results import Given, given
 from framework.capture.tracer import Chain, Source, Tracer, hooks_of
 from framework.capture.tree import map_leaves, once
 from framework.capture.variant import Variant
-from framework.graph import Node, OpNode
+from framework.graph import Node
 from framework.nn.parameter import Parameter
 from framework.storage import Clock, Storage
 from framework.tensor import Tensor
@@ -79,26 +81,18 @@ class DraftTracer(Tracer):
 
 
 class Returned:
-    """A tensor that a recording hands out: where its memory comes from and its place in the gradient graph.
+    """A tensor that a recording hands out: where its memory comes from, and what it is to it.
 
-    `freed` names a history that the call has used up. Not a dataclass: those are containers to a tree of
-    results.
+    Not a dataclass: those are containers to a tree of results.
     """
 
     def __init__(self, x: Tensor, tracer: Tracer) -> None:
         self.source, self.chain = tracer.locate(x)
         self.is_owner = x is self.source.owner
         self.kind = TensorType(tuple(x.shape), x.dtype)
-        self.requires_grad, self.has_node = x.requires_grad, x._node is not None
-        self.freed = ""
-        if self.is_root and is_freed(x._node):  # type: ignore[arg-type]
-            assert x._node is not None, "a root has a node"
-            self.freed = x._node.name()
-
-    @property
-    def is_root(self) -> bool:
-        """Whether it has a history that was recorded here."""
-        return self.source.input is None and self.requires_grad and self.has_node
+        self.leaving = tracer.leaving(x) if self.source.input is None else None
+        owner = self.source.owner
+        self.owner_kind = TensorType(tuple(owner.shape), owner.dtype)
 
 
 class Draft:
@@ -242,7 +236,9 @@ class Recording:
         roots: list[Tensor] = []
         # Sources that existed before and are returned, or viewed by what is.
         self.given_out: set[int] = set()
+        self.leaving: list[tuple[int, Leaving]] = []
         self.result = map_leaves(once(lambda x: self._returned(x, tracer, roots)), result)
+        require_one_history(self.leaving)
         self.handed_out: list[Returned] = []
         map_leaves(self._hand_out, self.result)
         self.gradients = [
@@ -259,6 +255,7 @@ class Recording:
         self.gradients_read, self.undo, self.checked = tracer.gradients_read, tracer.undo, tracer.checked
         self._order()
         handed_out = {id(r.source) for r in self.handed_out} | self.given_out
+        tracer.require_unseen(handed_out)
         self.conditions = [
             c
             for c in draft.scope.conditions.values()
@@ -286,8 +283,11 @@ class Recording:
         if x._retains_grad:
             raise TraceError("retain_grad() is called inside @compile on a result: call it outside")
         made = Returned(x, tracer)
-        if made.is_root and not made.freed:
-            roots.append(x)
+        leaving = made.leaving
+        assert leaving is not None, "a call made it"
+        self.leaving.append((id(source), leaving))
+        if leaving.is_root and not any(t is leaving.holder for t in roots):
+            roots.append(leaving.holder)
         return made
 
     def _differentiated(self, roots: list[Tensor], tracer: Tracer) -> Backward | None:
@@ -396,10 +396,15 @@ class SettledTracer(Tracer):
         super().__init__()
         self.real = real
         self.located: dict[int, tuple[Source, Chain]] = {}
+        self.left: dict[int, Leaving] = {}
 
     def locate(self, t: Tensor) -> tuple[Source, Chain]:
         """Where memory comes from, for the tensors a recording hands out."""
         return self.located[id(t)]
+
+    def leaving(self, t: Tensor) -> Leaving:
+        """What such a tensor is to its memory."""
+        return self.left[id(t)]
 
     def real_sources(self) -> list[Source]:
         """Memory that existed before."""
@@ -498,10 +503,11 @@ class Instance:
         source = self._source(x.source)
         t = source.owner if x.is_owner else object.__new__(Tensor)
         if source.input is None or not x.is_owner:
-            t._traced = self._type(x.kind)
-            t._data, t._requires_grad = None, x.requires_grad
-            if x.is_root:
-                t._node = _used_up(x.freed) if x.freed else Node(())
+            t._traced, t._data = self._type(x.kind), None
+        if x.leaving is not None:
+            source.owner._traced = self._type(x.owner_kind)
+            leaving = self.tracer.left[id(t)] = copy(x.leaving)
+            leaving.holder = t if leaving.apart else source.owner
         chain = tuple((op, self.numbers(dict(attrs))) for op, attrs in x.chain)
         self.tracer.located[id(t)] = source, chain
         return t
@@ -532,9 +538,3 @@ class Instance:
         failures = self.recording.failures
         found = [failures.get(self.old.get(node, node)) for node in graph.nodes]
         return [self.new[flag] for flag in found if flag is not None]
-
-
-def _used_up(name: str) -> Node:
-    node = OpNode(reshape, {}, (), (), [], ())
-    node.label, node.saved = name, None
-    return node

@@ -6,11 +6,10 @@ Knows tensors and the sources of a recording; the memory of a call is its caller
 from __future__ import annotations
 
 from compiler.errors import TraceError
-from compiler.ops.op import Movement
+from framework.capture.leaving import Leaving, is_detached, is_plain_view
 from framework.capture.tracer import Chain, Source
-from framework.graph import Node, OpNode
 from framework.state import set_grad_enabled
-from framework.tensor import DETACHED, TRACKED, Tensor, apply_op, edge_of
+from framework.tensor import TRACKED, Tensor, apply_op, edge_of
 
 
 class Result:
@@ -22,18 +21,10 @@ class Result:
     dataclass: those are containers to a tree of results.
     """
 
-    def __init__(
-        self,
-        number: int,
-        chain: Chain,
-        apart: bool,
-        tracked: bool,
-        requires_grad: bool,
-        freed: str,
-        root: int,
-    ) -> None:
-        self.number, self.chain, self.apart, self.tracked = number, chain, apart, tracked
-        self.requires_grad, self.freed, self.root = requires_grad, freed, root
+    def __init__(self, number: int, chain: Chain, leaving: Leaving, root: int) -> None:
+        self.number, self.chain, self.root = number, chain, root
+        self.apart, self.tracked = leaving.apart, leaving.tracked
+        self.requires_grad, self.freed = leaving.requires_grad, leaving.freed
 
 
 class Given:
@@ -81,7 +72,7 @@ def given(x: Tensor, source: Source, chain: Chain, where: int, number: int) -> G
     detached = is_detached(x, owner)
     has_history = bool(chain) and x.grad_fn is not None
     tracked = bool(chain) and x._view_kind == TRACKED
-    plain = not has_history or (not source.writes and not detached and _is_plain_view(x, owner))
+    plain = not has_history or (not source.writes and not detached and is_plain_view(x, owner))
     bare = tracked and not has_history and not detached and edge_of(owner) is not None
     if bare or not plain or (x is not owner and x._storage is not owner._storage):
         raise TraceError(
@@ -90,57 +81,6 @@ def given(x: Tensor, source: Source, chain: Chain, where: int, number: int) -> G
         )
     leaf = x is not owner and x._requires_grad and not has_history
     return Given(where, number, None, chain, tracked, detached, leaf)
-
-
-def is_detached(x: Tensor, owner: Tensor) -> bool:
-    """Whether `x`, which views the memory of `owner`, is outside its history."""
-    while x is not owner:
-        if x._view_kind == DETACHED:
-            return True
-        assert x._base is not None, "the memory is the owner's"
-        x = x._base
-    return False
-
-
-def is_apart(x: Tensor, owner: Tensor) -> bool:
-    """Whether a result has a history of its own, not that of the memory it views.
-
-    Raises TraceError where writes to such a one would be refused.
-    """
-    if is_detached(x, owner):
-        return True
-    if edge_of(x) is None:
-        return x._view_kind == TRACKED and edge_of(owner) is not None
-    if x is owner or _is_plain_view(x, owner):
-        return False
-    if x._view_kind != TRACKED:
-        raise TraceError("a view that a custom function made of its input is returned: return a clone()")
-    return True
-
-
-def is_freed(node: Node) -> bool:
-    """Whether a backward pass has used up the history of `node`."""
-    stack, seen = [node], {node}
-    while stack:
-        current = stack.pop()
-        if isinstance(current, OpNode) and current.saved is None:
-            return True
-        for edge in current.edges:
-            if edge is not None and edge[0] not in seen:
-                seen.add(edge[0])
-                stack.append(edge[0])
-    return False
-
-
-def _is_plain_view(x: Tensor, owner: Tensor) -> bool:
-    """Whether nothing but movements leads from `owner` to `x`."""
-    end, edge = edge_of(owner), edge_of(x)
-    while edge is not None and edge != end:
-        node = edge[0]
-        if not isinstance(node, OpNode) or not isinstance(node.op, Movement) or node.hooks or node.retained:
-            return False
-        edge = node.edges[0]
-    return edge is not None
 
 
 def follow(t: Tensor, chain: Chain, tracked: bool = False) -> Tensor:

@@ -20,6 +20,7 @@ from compiler.ops.compare import cast
 from compiler.ops.movement import expand
 from compiler.ops.op import Op
 from compiler.types import TensorType
+from framework.capture.leaving import Leaving
 from framework.capture.reads import Item, item
 from framework.storage import Storage
 from framework.tensor import Tensor
@@ -156,6 +157,10 @@ class Tracer:
                 )
             return self.adopt(t), chain
         return self.sources[id(t)], chain
+
+    def leaving(self, t: Tensor) -> Leaving:
+        """What a result is to the memory it views."""
+        return Leaving(t, self.locate(t)[0].owner)
 
     def _views_still(self, t: Tensor, base: Tensor) -> bool:
         """Whether a view that existed has the memory of its base, of which either may have got another by

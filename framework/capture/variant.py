@@ -29,6 +29,7 @@ from framework.access import over
 from framework.capture.backward import Backward, record_backward, runs_user_code
 from framework.capture.guards import Guard
 from framework.capture.history import CompiledBackward, FreedNode
+from framework.capture.leaving import Leaving, require_one_history
 from framework.capture.numbers import Numbers, RuntimeNumber
 from framework.capture.reads import Item
 from framework.capture.results import (
@@ -38,9 +39,6 @@ from framework.capture.results import (
     Result,
     follow,
     given,
-    is_apart,
-    is_detached,
-    is_freed,
 )
 from framework.capture.snapshots import SIMPLE
 from framework.capture.tracer import Source, Tracer, checks_of, hooks_of
@@ -49,7 +47,7 @@ from framework.graph import Saved
 from framework.nn.module import Module
 from framework.state import structure
 from framework.storage import Clock
-from framework.tensor import TRACKED, Tensor, edge_of, geometry
+from framework.tensor import Tensor, geometry
 from kernels import memory
 from kernels.dtypes import DType
 
@@ -167,10 +165,10 @@ class Variant:
         # Results that are the memory an op made, by value: what was saved of them changes with them.
         self.untouched: dict[Value, int] = {}
         self.roots: list[Tensor] = []
-        # Of each memory that is returned, whether its tensors there have histories of their own.
-        self.views: dict[int, list[bool]] = {}
+        self.leaving: list[tuple[int, Leaving]] = []
         self.result = map_leaves(once(lambda x: self._plan_result(x, tracer, position)), result)
         tracer.require_unseen(self.numbers)
+        require_one_history(self.leaving)
         returned = set(self.numbers.values())
         self.gradients = self._plan_gradients(tracer, position, returned, len(leaves))
         # An argument that gets a gradient must be none of the other tensors that do: one would replace the
@@ -276,26 +274,17 @@ class Variant:
             return given(x, source, chain, where, self.sources.index(source))
         if x._retains_grad:
             raise TraceError("retain_grad() is called inside @compile on a result: call it outside")
-        freed, root = "", -1
-        apart = is_apart(x, source.owner)
-        if not is_detached(x, source.owner):
-            views = self.views.setdefault(id(source), [])
-            views.append(apart)
-            if any(views) and len(views) > 1:
-                raise TraceError("tensors of one memory with two histories are returned: return a clone()")
-        holder = x if apart else source.owner
-        edge = edge_of(holder)
-        if edge is not None and holder._node is not None:
-            if is_freed(edge[0]):
-                freed = edge[0].name()
-            else:
-                known = [number for number, t in enumerate(self.roots) if t is holder]
-                root = known[0] if known else len(self.roots)
-                self.roots += [] if known else [holder]
+        leaving = tracer.leaving(x)
+        self.leaving.append((id(source), leaving))
+        root = -1
+        if leaving.is_root:
+            known = [number for number, t in enumerate(self.roots) if t is leaving.holder]
+            root = known[0] if known else len(self.roots)
+            self.roots += [] if known else [leaving.holder]
         number = self._output(source)
         if not source.writes:
             self.untouched[source.value] = number
-        return Result(number, chain, apart, x._view_kind == TRACKED, edge is not None, freed, root)
+        return Result(number, chain, leaving, root)
 
     def _plan_gradients(
         self, tracer: Tracer, position: dict[int, int], returned: set[int], count: int
