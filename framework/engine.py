@@ -5,7 +5,6 @@ Knows nodes, gradients and accumulation; what a user calls is autograd.py.
 
 from __future__ import annotations
 
-import functools
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from compiler.ops.arithmetic import add
 from compiler.ops.op import run_quietly
 from framework.deferred import Deferred, is_pending, known
 from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly
-from framework.state import GradMode, ambient
+from framework.state import ambient
 from framework.tensor import Tensor, edge_of, payload, set_grad, wrap, write
 from kernels.memory import is_own
 
@@ -26,12 +25,34 @@ def as_tensor(g: Any) -> Tensor:
     return g if isinstance(g, Tensor) else wrap(g)
 
 
-def _unpack_payload(entry: Any) -> Any:
+def _arrays(node: OpNode) -> list[Any]:
+    """What a node's rules read, outside a capture."""
+    arguments = []
+    for entry in node.saved or ():
+        if type(entry) is Saved:
+            storage, data = entry.storage, entry.data
+            if storage is not None and storage.writes + storage.clock.time != entry.version:
+                entry.check(node)
+            arguments.append(data if type(data) is np.ndarray else known(data))
+        else:
+            # Of what is only a type rules read no more than shape and dtype.
+            arguments.append(payload(entry) if isinstance(entry, Tensor) else entry)
+    return arguments
+
+
+def _payloads(node: OpNode) -> list[Any]:
+    """What a node's rules read, in a capture."""
+    saved = node.saved or ()
+    for entry in saved:
+        if type(entry) is Saved:
+            entry.check(node)
+    return [_payload(entry) for entry in saved]
+
+
+def _payload(entry: Any) -> Any:
     kind = type(entry)
     if kind is Saved:
         tracer = ambient.tracer
-        if tracer is None:
-            return known(entry.data)
         if isinstance(entry.data, np.ndarray):
             # Recorded before this capture: the program must read it anew at each run.
             return payload(entry.tensor if entry.tensor is not None else alias_of(entry))
@@ -41,6 +62,15 @@ def _unpack_payload(entry: Any) -> Any:
     if kind is TypeOnly:
         return entry.array()
     return payload(entry) if isinstance(entry, Tensor) else entry
+
+
+def _tensors(node: OpNode) -> list[Any]:
+    """What a node's rules read, as Tensors, so that they record themselves."""
+    saved = node.saved or ()
+    for entry in saved:
+        if type(entry) is Saved:
+            entry.check(node)
+    return [_tensor(node, entry) for entry in saved]
 
 
 def alias_of(entry: Saved) -> Tensor:
@@ -80,6 +110,7 @@ class Walk:
         self.retain_graph = retain_graph
         self.create_graph = create_graph
         self.targets = targets
+        self.unpack = _tensors if create_graph else _arrays if ambient.tracer is None else _payloads
         self.found: dict[Edge, Any] = {}
         self.buffers: dict[Node, _Buffer] = {}
         self.heap: list[tuple[int, Node]] = []
@@ -89,23 +120,51 @@ class Walk:
 
     def run(self, roots: list[Tensor], gradients: list[Any]) -> list[Any]:
         """Send `gradients` back from `roots`; the gradients of the targets, None where nothing arrived."""
-        edges = [edge_of(root) for root in roots]
-        if self.targets is not None:
-            self.needed = _leading_to(
-                {node for node, _ in self.targets}, [edge[0] for edge in edges if edge is not None]
-            )
-        self._count([edge for edge in edges if edge is not None])
-        with GradMode(self.create_graph):
-            for edge, g in zip(edges, gradients, strict=True):
-                assert edge is not None, "roots were checked"
-                self._send(edge, g, fresh=False)
-            while self.heap:
-                _, node = heapq.heappop(self.heap)
-                self._visit(node, self.buffers.pop(node))
-            # Some of what these waited for never came.
-            for node in list(self.buffers):
-                self._complete(node)
+        edges: list[Edge] = [edge for root in roots if (edge := edge_of(root)) is not None]
+        mode = ambient.grad_enabled
+        ambient.grad_enabled = self.create_graph
+        try:
+            if self.targets is None and len(edges) == 1:
+                self._descend(edges[0], gradients[0])
+            else:
+                self._walk(edges, gradients, fresh=False)
+        finally:
+            ambient.grad_enabled = mode
         return [] if self.targets is None else [self.found.get(edge) for edge in self.targets]
+
+    def _descend(self, edge: Edge, g: Any) -> None:
+        """Follow the edges for as long as there is one at a time, then walk: nothing is awaited on the
+        way."""
+        fresh = False
+        while (
+            type(node := edge[0]) is OpNode and len(node.edges) == 1 and not node.hooks and not node.retained
+        ):
+            (following,) = node.edges
+            (result,) = node.gradients([g], self.unpack)
+            fresh = result is not g and _is_fresh(result)
+            if not self.retain_graph:
+                node.release()
+            if following is None:
+                return
+            edge, g = following, result
+        if type(node) is AccumulateGrad:
+            self._arrive(node, [g], fresh)
+        else:
+            self._walk([edge], [g], fresh)
+
+    def _walk(self, edges: list[Edge], gradients: list[Any], fresh: bool) -> None:
+        """Visit every node below `edges` once, when all its users have been visited."""
+        if self.targets is not None:
+            self.needed = _leading_to({node for node, _ in self.targets}, [node for node, _ in edges])
+        self._count(edges)
+        for edge, g in zip(edges, gradients, strict=True):
+            self._send(edge, g, fresh)
+        while self.heap:
+            _, node = heapq.heappop(self.heap)
+            self._visit(node, self.buffers.pop(node))
+        # Some of what these waited for never came.
+        for node in list(self.buffers):
+            self._complete(node)
 
     def _count(self, edges: list[Edge]) -> None:
         """Count the contributions that each accumulator will get."""
@@ -146,44 +205,45 @@ class Walk:
 
     def _visit(self, node: Node, buffer: _Buffer) -> None:
         grads = buffer.grads
-        hooked = False
-        if isinstance(node, AccumulateGrad) or node.hooks or node.retained:
-            hooked = _run_hooks(node, grads)
-        if self.targets is not None:
-            for edge in self.targets:
-                if edge[0] is node:
-                    self.found[edge] = grads[edge[1]]
         if isinstance(node, AccumulateGrad):
-            if self.targets is None:
-                accumulate(node.tensor, grads[0], self.create_graph, buffer.fresh[0] and not hooked)
+            self._arrive(node, grads, buffer.fresh[0])
             return
+        if node.hooks or node.retained:
+            _run_hooks(node, grads)
+        if self.targets is not None:
+            self._note(node, grads)
         if self.needed is not None and not any(
             edge is not None and edge[0] in self.needed for edge in node.edges
         ):
             return
-        results = node.gradients(grads, self._unpack(node))
+        results = node.gradients(grads, self.unpack)
+        ours = isinstance(node, OpNode)  # what a user's backward returns may be held elsewhere
         for edge, g in zip(node.edges, results, strict=True):
             if edge is not None and (g is not None or type(edge[0]) is AccumulateGrad):
-                # What a user's backward returns may be held elsewhere.
-                self._send(edge, g, fresh=isinstance(node, OpNode) and _is_fresh(g, grads))
+                self._send(edge, g, ours and all(g is not other for other in grads) and _is_fresh(g))
         if not self.retain_graph:
             node.release()
 
-    def _unpack(self, node: Node) -> Callable[[Any], Any]:
-        return functools.partial(_unpack_tensor, node) if self.create_graph else _unpack_payload
+    def _arrive(self, accumulator: AccumulateGrad, grads: list[Any], fresh: bool) -> None:
+        """Hand the gradient of a leaf to who asked for it."""
+        hooked = bool(accumulator.tensor._hooks) and _run_hooks(accumulator, grads)
+        if self.targets is None:
+            accumulate(accumulator.tensor, grads[0], self.create_graph, fresh and not hooked)
+        else:
+            self._note(accumulator, grads)
+
+    def _note(self, node: Node, grads: list[Any]) -> None:
+        for edge in self.targets or ():
+            if edge[0] is node:
+                self.found[edge] = grads[edge[1]]
 
 
-def _is_fresh(g: Any, grads: list[Any]) -> bool:
-    """Whether a rule made `g` itself: not the incoming gradient, not a view."""
-    return (
-        isinstance(g, np.ndarray)
-        and is_own(g)
-        and g.flags.writeable
-        and (g is not grads[0] if len(grads) == 1 else all(g is not other for other in grads))
-    )
+def _is_fresh(g: Any) -> bool:
+    """Whether a rule that did not hand on a gradient made `g` itself: it is no view."""
+    return isinstance(g, np.ndarray) and is_own(g) and g.flags.writeable
 
 
-def _unpack_tensor(node: Node, entry: Any) -> Any:
+def _tensor(node: Node, entry: Any) -> Any:
     kind = type(entry)
     if kind is TypeOnly:
         return wrap(entry.array())

@@ -28,6 +28,7 @@ ROOM = 64
 next_sequence = itertools.count(0, ROOM).__next__
 
 UNUSED, TYPE_ONLY, VALUE = 0, 1, 2
+_new = object.__new__
 
 
 class Node:
@@ -56,8 +57,8 @@ class Node:
         return tuple(edge if edge is not None else (None, 0) for edge in self.edges)
 
     def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
-        """One gradient per edge from one gradient per output. `unpack` turns saved entries into rule
-        arguments."""
+        """One gradient per edge from one gradient per output. `unpack` turns the saved entries of an OpNode
+        into its rules' arguments, checked."""
         raise NotImplementedError(f"{type(self).__name__} defines no gradients")
 
     def release(self) -> None:
@@ -124,6 +125,11 @@ class TypeOnly:
         self.shape = shape
         self.dtype = dtype
 
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
     def array(self) -> Any:
         """An array of this type that holds one element; where sizes are symbolic an input of no program."""
         if any_symbolic(self.shape):
@@ -138,24 +144,33 @@ class OpNode(Node):
     # `call` is of the subclass alone, which turns into this class and so has its layout.
     __slots__ = ("attrs", "call", "op", "positions", "saved", "shapes")
 
-    def __init__(
-        self,
+    op: Op
+    attrs: Mapping[str, Any]
+    positions: tuple[int, ...]
+    saved: list[Any] | None
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def made(
+        cls,
         op: Op,
         attrs: Mapping[str, Any],
         edges: tuple[Edge | None, ...],
         positions: tuple[int, ...],
-        saved: list[Any],
+        saved: list[Any] | None,
         shapes: tuple[tuple[int, ...], ...],
-    ) -> None:
-        # Not through super(): one is made for each operation, and the call costs as much as the rest.
-        self.edges = edges
-        self.label = self.hooks = self.retained = None
-        self.sequence = next_sequence()
-        self.op = op
-        self.attrs = attrs
-        self.positions = positions
-        self.saved: list[Any] | None = saved
-        self.shapes = shapes
+    ) -> OpNode:
+        """A node with the next number."""
+        node = _new(cls)
+        node.edges = edges
+        node.label = node.hooks = node.retained = None
+        node.sequence = next_sequence()
+        node.op = op
+        node.attrs = attrs
+        node.positions = positions
+        node.saved = saved
+        node.shapes = shapes
+        return node
 
     def name(self) -> str:
         return self.label or "".join(part.capitalize() for part in self.op.name.split("_")) + "Backward0"
@@ -163,16 +178,15 @@ class OpNode(Node):
     def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
         if self.saved is None:
             raise_freed()
-        for entry in self.saved:
-            if type(entry) is Saved:
-                entry.check(self)
-        arguments = [unpack(entry) for entry in self.saved]
+        arguments = unpack(self)
+        op, attrs, incoming = self.op, self.attrs, grads[0]
         results = []
         for position, shape in zip(self.positions, self.shapes, strict=True):
-            rule = self.op.gradient(position)
-            assert rule is not None, f"{self.op} input {position} has an edge but no gradient rule"
-            g = rule(grads[0], *arguments, **self.attrs)
-            results.append(g if same_shape(g.shape, shape) else sum_to(g, shape))
+            rule = op.gradient(position) if op.variadic else op.grads[position]
+            assert rule is not None, f"{op} input {position} has an edge but no gradient rule"
+            g = rule(incoming, *arguments, **attrs)
+            fits = g.shape == shape if type(g) is np.ndarray else same_shape(g.shape, shape)
+            results.append(g if fits else sum_to(g, shape))
         return results
 
     def release(self) -> None:
@@ -187,9 +201,12 @@ class AccumulateGrad(Node):
     are."""
 
     __slots__ = ("tensor",)
+    # What no leaf's node has takes no time to make: often one lives no longer than the graph of one step.
+    edges = ()
+    label = hooks = retained = None
 
     def __init__(self, tensor: Any) -> None:
-        super().__init__(())
+        self.sequence = next_sequence()
         self.tensor = tensor
 
     @property
@@ -202,7 +219,9 @@ def accumulator_of(t: Any) -> AccumulateGrad:
     """The node where gradients of leaf `t` arrive."""
     node = None if t._accumulator is None else t._accumulator()
     if node is None:
-        node = AccumulateGrad(t)
+        node = _new(AccumulateGrad)
+        node.sequence = next_sequence()
+        node.tensor = t
         t._accumulator = weakref.ref(node)
     return node
 
@@ -235,22 +254,35 @@ def saved_entry(t: Any, level: int, is_output: bool = False) -> Saved | TypeOnly
     assert level == VALUE, f"unknown level {level}"
     tracer = ambient.tracer
     if tracer is None:
-        # An output is not kept itself: its node would keep it, and it its node.
-        return Saved(t._data, t._storage, t._storage.version, None if is_output else t)
+        return saved_now(t, None if is_output else t)
     return Saved(tracer.read(t), t._storage, tracer.version(t), None if is_output and tracer.drives else t)
 
 
+def saved_now(t: Any, tensor: Any) -> Saved:
+    """The value that a Tensor has in memory. `tensor` is None for an output, of which its node keeps the
+    value alone: it would keep its node.
+    """
+    memory = t._memory
+    if memory is None:
+        memory = t._storage
+    entry = _new(Saved)
+    entry.data = t._data
+    entry.storage = memory
+    entry.version = memory.writes + memory.clock.time
+    entry.tensor = tensor
+    entry.edge = None
+    return entry
+
+
 @cache
-def saved_levels(op: Op, wanted: tuple[bool, ...]) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """The inputs a gradient flows to, of those `wanted`, and what their rules read: (0 for the output or 1 +
-    the
-    input's number, TYPE_ONLY or VALUE).
+def saved_levels(op: Op, count: int, wanted: int) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+    """The inputs a gradient flows to, of the `count` whose bit is set in `wanted`, and what their rules read:
+    (0 for the output or 1 + the input's number, TYPE_ONLY or VALUE).
 
     Read off the rules' code, so that an op saves, and protects from in-place changes, only what its backward
     uses.
     """
-    count = len(wanted)
-    positions = tuple(i for i, asked in enumerate(wanted) if asked and op.gradient(i) is not None)
+    positions = tuple(i for i in range(count) if wanted >> i & 1 and op.gradient(i) is not None)
     levels = [UNUSED] * (count + 1)
     for position in positions:
         # A variadic rule only splits the gradient: it reads shapes.

@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.ops import movement
 from compiler.ops.creation import full_like
+from framework.apply import apply_op
 from framework.graph import Edge, Node, OpNode, Saved
 from framework.promotion import as_operand, can_cast, convert, scalar
 from framework.size import Size
@@ -22,7 +23,6 @@ from framework.tensor import (
     MADE_WITHOUT_GRAD,
     TRACKED,
     Tensor,
-    apply_op,
     ask_geometry,
     edge_of,
     geometry,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from compiler.errors import TraceError
+from compiler.ops import arithmetic, compare
 from framework import (
     access,
     autograd,
@@ -22,6 +23,7 @@ from framework import (
     joining,
     printing,
     random,
+    small,
 )
 from framework import views as v
 from framework.promotion import OPERANDS, as_operand
@@ -103,6 +105,8 @@ _OPERATORS = {
     "lshift": functional.bitwise_left_shift,
     "rshift": functional.bitwise_right_shift,
 }
+# Operators that are one op wherever it keeps the dtype.
+_OPS = {"add": arithmetic.add, "sub": arithmetic.sub, "mul": arithmetic.mul, "truediv": arithmetic.div}
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
@@ -196,11 +200,13 @@ def _attach() -> None:
     for name in _IN_PLACE:
         setattr(Tensor, f"{name}_", _in_place(getattr(functional, name), f"{name}_"))
     for name, function in _OPERATORS.items():
-        setattr(Tensor, f"__{name}__", _operator(function))
+        operator = _operator(function)
+        setattr(Tensor, f"__{name}__", small.binary(_OPS[name], operator) if name in _OPS else operator)
         setattr(Tensor, f"__r{name}__", _reflected(function))
         setattr(Tensor, f"__i{name}__", _in_place(function, f"{name}_"))
     for name in _COMPARISONS:
-        setattr(Tensor, f"__{name}__", _operator(getattr(functional, name)))
+        operator = _operator(getattr(functional, name))
+        setattr(Tensor, f"__{name}__", small.binary(getattr(compare, name), operator))
     for name in ("copy_", "fill_", "zero_"):
         setattr(Tensor, name, getattr(inplace, name))
     for name in (

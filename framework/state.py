@@ -18,6 +18,19 @@ from kernels.dtypes import DType
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Unusual:
+    """How many threads capture, or do not record gradients. While none does, no op asks its thread for its
+    mode, which takes as long as the arithmetic of ten elements.
+    """
+
+    threads: int = 0
+
+
+unusual = Unusual()
+_counting = threading.RLock()
+_set = threading.local.__setattr__
+
+
 class Ambient(threading.local):
     """Per-thread state: `tracer` is the active capture or None, `grad_enabled` whether operations are
     recorded.
@@ -26,6 +39,15 @@ class Ambient(threading.local):
     tracer: Any = None
     grad_enabled: bool = True
     default_dtype: DType = dtypes.float32
+    _counted: bool = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _set(self, name, value)
+        counts = self.tracer is not None or not self.grad_enabled
+        if counts is not self._counted:
+            with _counting:
+                _set(self, "_counted", counts)
+                unusual.threads += 1 if counts else -1
 
 
 ambient = Ambient()

@@ -296,7 +296,8 @@ class Tape:
             if node in seen:
                 continue
             seen.add(node)
-            node.edges = tuple(map(self._moved, node.edges))
+            if node.edges:
+                node.edges = tuple(map(self._moved, node.edges))
             stack += [edge[0] for edge in node.edges if edge is not None]
             for entry in (node.saved or ()) if isinstance(node, OpNode) else ():
                 if type(entry) is Saved and entry.storage is not None:
@@ -406,6 +407,7 @@ def _cut_off(owners: Sequence[Tensor]) -> Iterator[None]:
     """End the history at tensors from outside, without their hooks: outside, both act again."""
     edges = [edge_of(t) for t in owners]
     nodes: list[Node] = list({edge[0]: None for edge in edges if edge is not None})
+    nodes = [node for node in nodes if type(node) is not AccumulateGrad]  # a leaf has hooks itself
     before = [(node.edges, node.hooks, node.retained) for node in nodes]
     hooks = [t._hooks for t in owners]
     for node in nodes:

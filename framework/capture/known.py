@@ -241,7 +241,7 @@ class _Inside:
                 node.op, node.attrs, node.positions = step.op, step.attrs, step.positions
                 node.edges, node.shapes, node.saved = edges, step.shapes, saved
             else:
-                node = OpNode(step.op, step.attrs, edges, step.positions, saved or [], step.shapes)
+                node = OpNode.made(step.op, step.attrs, edges, step.positions, saved or [], step.shapes)
                 node.saved = saved
                 node.sequence = last.sequence - (len(steps) - 1 - number)
             node.label = step.label

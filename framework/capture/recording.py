@@ -535,6 +535,6 @@ class Instance:
 
 
 def _used_up(name: str) -> Node:
-    node = OpNode(reshape, {}, (), (), [], ())
+    node = OpNode.made(reshape, {}, (), (), [], ())
     node.label, node.saved = name, None
     return node

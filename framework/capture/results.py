@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from compiler.errors import TraceError
 from compiler.ops.op import Movement
+from framework.apply import apply_op
 from framework.capture.tracer import Chain, Source
 from framework.graph import OpNode
 from framework.state import set_grad_enabled
-from framework.tensor import DETACHED, Tensor, apply_op, edge_of
+from framework.tensor import DETACHED, Tensor, edge_of
 
 
 class Result:
