@@ -19,7 +19,6 @@ from framework.graph import (
     Edge,
     OpNode,
     TypeOnly,
-    accumulator_of,
     next_sequence,
     saved_entry,
     saved_levels,
@@ -111,14 +110,14 @@ def record_real(op: Op, x: Any, y: Any, attrs: Mapping[str, Any], out: Tensor) -
         elif (node := x._node) is not None:
             first = node, x._output
         elif x._requires_grad:
-            first = ((known := x._accumulator) and known()) or accumulator_of(x), 0
+            first = x, 0
     if isinstance(y, Tensor):
         if y._base is not None:
             second = edge_of(y)
         elif (node := y._node) is not None:
             second = node, y._output
         elif y._requires_grad:
-            second = ((known := y._accumulator) and known()) or accumulator_of(y), 0
+            second = y, 0
     if second is None:
         if first is None:
             return

@@ -53,11 +53,17 @@ def _unary(op: Elementwise, doc: str, *, integral: bool = True) -> Callable[...,
     return _named(small.unary(op, general), op.name, doc)
 
 
-def _binary(op: Elementwise, name: str, doc: str) -> Callable[..., Tensor]:
+def promoting(op: Elementwise) -> Callable[[Any, Any], Tensor]:
+    """A function of any two operands: `op` on what they are promoted to."""
+
     def general(input: Any, other: Any) -> Tensor:
         return apply_op(op, promoted(input, other), _NOTHING)
 
-    return _named(small.binary(op, general), name, doc)
+    return general
+
+
+def _binary(op: Elementwise, name: str, doc: str) -> Callable[..., Tensor]:
+    return _named(small.binary(op, promoting(op)), name, doc)
 
 
 def _whole(op: Op, doc: str) -> Callable[..., Tensor]:
@@ -149,7 +155,8 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     return _added(input, other if isinstance(alpha, int) and alpha == 1 else mul(other, alpha))
 
 
-def _subtracted(input: Any, other: Any) -> Tensor:
+def subtracted(input: Any, other: Any) -> Tensor:
+    """The difference of any two operands."""
     operands = promoted(input, other)
     if any(isinstance(x, Tensor) and x.dtype is dtypes.bool_ for x in operands):
         raise RuntimeError(
@@ -159,7 +166,7 @@ def _subtracted(input: Any, other: Any) -> Tensor:
     return apply_op(arithmetic.sub, operands, _NOTHING)
 
 
-_difference = small.binary(arithmetic.sub, _subtracted)
+_difference = small.binary(arithmetic.sub, subtracted)
 
 
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
@@ -179,11 +186,12 @@ mul = _binary(arithmetic.mul, "mul", "input * other.")
 multiply = mul
 
 
-def _divided(input: Any, other: Any) -> Tensor:
+def divided(input: Any, other: Any) -> Tensor:
+    """The quotient of any two operands."""
     return apply_op(arithmetic.div, promoted_to_float(input, other), _NOTHING)
 
 
-_quotient = small.binary(arithmetic.div, _divided)
+_quotient = small.binary(arithmetic.div, divided)
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:

@@ -6,7 +6,7 @@ Knows nodes, gradients and accumulation; what a user calls is autograd.py.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ import numpy as np
 from compiler.ops.arithmetic import add
 from compiler.ops.op import run_quietly
 from framework.deferred import Deferred, is_pending, known
-from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly
-from framework.state import ambient
+from framework.graph import Edge, Node, OpNode, Saved, TypeOnly
+from framework.state import GradMode, ambient
 from framework.tensor import Tensor, edge_of, payload, set_grad, wrap, write
 from kernels.memory import is_own
 
@@ -110,47 +110,48 @@ class Walk:
         self.retain_graph = retain_graph
         self.create_graph = create_graph
         self.targets = targets
-        self.unpack = _tensors if create_graph else _arrays if ambient.tracer is None else _payloads
         self.found: dict[Edge, Any] = {}
-        self.buffers: dict[Node, _Buffer] = {}
+        self.buffers: dict[Any, _Buffer] = {}
         self.heap: list[tuple[int, Node]] = []
-        # Contributions that accumulators still wait for.
-        self.awaited: dict[Node, int] = {}
-        self.needed: set[Node] | None = None
+        # Contributions that leaves still wait for.
+        self.awaited: dict[Tensor, int] = {}
+        self.needed: set[Any] | None = None
 
     def run(self, roots: list[Tensor], gradients: list[Any]) -> list[Any]:
         """Send `gradients` back from `roots`; the gradients of the targets, None where nothing arrived."""
+        self.unpack = _tensors if self.create_graph else _arrays if ambient.tracer is None else _payloads
         edges: list[Edge] = [edge for root in roots if (edge := edge_of(root)) is not None]
-        mode = ambient.grad_enabled
-        ambient.grad_enabled = self.create_graph
-        try:
-            if self.targets is None and len(edges) == 1:
-                self._descend(edges[0], gradients[0])
-            else:
-                self._walk(edges, gradients, fresh=False)
-        finally:
-            ambient.grad_enabled = mode
+        fresh = False
+        if self.targets is None and len(edges) == 1 and not self.create_graph:
+            end = self._descend(edges[0], gradients[0])
+            if end is None:
+                return []
+            edges, gradients, fresh = [end[0]], [end[1]], end[2]
+        with GradMode(self.create_graph):
+            self._walk(edges, gradients, fresh)
         return [] if self.targets is None else [self.found.get(edge) for edge in self.targets]
 
-    def _descend(self, edge: Edge, g: Any) -> None:
-        """Follow the edges for as long as there is one at a time, then walk: nothing is awaited on the
-        way."""
-        fresh = False
-        while (
-            type(node := edge[0]) is OpNode and len(node.edges) == 1 and not node.hooks and not node.retained
-        ):
+    def _descend(self, edge: Edge, g: Any) -> tuple[Edge, Any, bool] | None:
+        """Follow the edges while there is one at a time: nothing is awaited on the way, and nobody's code
+        runs. Gives where that ends with the gradient there, and whether it is fresh; None when all is done.
+        """
+        made = False
+        while type(node := edge[0]) is OpNode and len(node.edges) == 1:
+            if node.hooks or node.retained:
+                break
             (following,) = node.edges
             (result,) = node.gradients([g], self.unpack)
-            fresh = result is not g and _is_fresh(result)
+            made = result is not g
             if not self.retain_graph:
                 node.release()
             if following is None:
-                return
+                return None
             edge, g = following, result
-        if type(node) is AccumulateGrad:
-            self._arrive(node, [g], fresh)
-        else:
-            self._walk([edge], [g], fresh)
+        fresh = made and _is_fresh(g)
+        if not isinstance(node, Tensor) or node._hooks or node._post_accumulate_hooks:
+            return edge, g, fresh
+        accumulate(node, g, False, fresh)
+        return None
 
     def _walk(self, edges: list[Edge], gradients: list[Any], fresh: bool) -> None:
         """Visit every node below `edges` once, when all its users have been visited."""
@@ -163,16 +164,16 @@ class Walk:
             _, node = heapq.heappop(self.heap)
             self._visit(node, self.buffers.pop(node))
         # Some of what these waited for never came.
-        for node in list(self.buffers):
-            self._complete(node)
+        for leaf in list(self.buffers):
+            self._complete(leaf)
 
     def _count(self, edges: list[Edge]) -> None:
-        """Count the contributions that each accumulator will get."""
+        """Count the contributions that each leaf will get."""
         seen: set[Node] = set()
-        nodes: list[Node] = [node for node, _ in edges]
+        nodes = [node for node, _ in edges]
         while nodes:
             node = nodes.pop()
-            if type(node) is AccumulateGrad:
+            if isinstance(node, Tensor):
                 self.awaited[node] = self.awaited.get(node, 0) + 1
             elif node not in seen and (self.needed is None or node in self.needed):
                 seen.add(node)
@@ -182,32 +183,29 @@ class Walk:
         node, number = edge
         if self.needed is not None and node not in self.needed:
             return
-        accumulates = type(node) is AccumulateGrad
+        is_leaf = isinstance(node, Tensor)
         buffer = self.buffers.get(node)
         if buffer is None:
-            buffer = self.buffers[node] = _Buffer(node.output_count)
-            # Nodes are numbered after their inputs: the highest number has heard from everyone. Not so
-            # accumulators: they live as long as anybody uses the leaf, and are numbered by the first.
-            if not accumulates:
+            buffer = self.buffers[node] = _Buffer(1 if is_leaf else node.output_count)
+            # Nodes are numbered after their inputs: the highest number has heard from everyone. Leaves are
+            # not numbered.
+            if not is_leaf:
                 heapq.heappush(self.heap, (-node.sequence, node))
         if g is not None:
             buffer.add(number, g, fresh)
-        if accumulates:
+        if is_leaf:
             self.awaited[node] -= 1
             if not self.awaited[node]:
                 self._complete(node)
 
-    def _complete(self, accumulator: Node) -> None:
-        """Hand on what an accumulator has got."""
-        buffer = self.buffers.pop(accumulator)
+    def _complete(self, leaf: Tensor) -> None:
+        """Hand on what a leaf has got."""
+        buffer = self.buffers.pop(leaf)
         if buffer.grads[0] is not None:
-            self._visit(accumulator, buffer)
+            self._arrive(leaf, buffer.grads, buffer.fresh[0])
 
     def _visit(self, node: Node, buffer: _Buffer) -> None:
         grads = buffer.grads
-        if isinstance(node, AccumulateGrad):
-            self._arrive(node, grads, buffer.fresh[0])
-            return
         if node.hooks or node.retained:
             _run_hooks(node, grads)
         if self.targets is not None:
@@ -219,20 +217,21 @@ class Walk:
         results = node.gradients(grads, self.unpack)
         ours = isinstance(node, OpNode)  # what a user's backward returns may be held elsewhere
         for edge, g in zip(node.edges, results, strict=True):
-            if edge is not None and (g is not None or type(edge[0]) is AccumulateGrad):
+            if edge is not None and (g is not None or isinstance(edge[0], Tensor)):
                 self._send(edge, g, ours and all(g is not other for other in grads) and _is_fresh(g))
         if not self.retain_graph:
             node.release()
 
-    def _arrive(self, accumulator: AccumulateGrad, grads: list[Any], fresh: bool) -> None:
+    def _arrive(self, leaf: Tensor, grads: list[Any], fresh: bool) -> None:
         """Hand the gradient of a leaf to who asked for it."""
-        hooked = bool(accumulator.tensor._hooks) and _run_hooks(accumulator, grads)
+        for hook in list((leaf._hooks or {}).values()):
+            grads[0], fresh = _hooked(hook, grads[0]), False
         if self.targets is None:
-            accumulate(accumulator.tensor, grads[0], self.create_graph, fresh and not hooked)
+            accumulate(leaf, grads[0], self.create_graph, fresh)
         else:
-            self._note(accumulator, grads)
+            self._note(leaf, grads)
 
-    def _note(self, node: Node, grads: list[Any]) -> None:
+    def _note(self, node: Node | Tensor, grads: list[Any]) -> None:
         for edge in self.targets or ():
             if edge[0] is node:
                 self.found[edge] = grads[edge[1]]
@@ -263,13 +262,15 @@ def _tensor(node: Node, entry: Any) -> Any:
     return alias
 
 
-def _leading_to(targets: set[Node], roots: Sequence[Node]) -> set[Node]:
-    """The nodes below `roots` from which a target can be reached, targets included."""
-    users: dict[Node, list[Node]] = {}
+def _leading_to(targets: set[Any], roots: Sequence[Any]) -> set[Any]:
+    """The nodes and leaves below `roots` from which a target can be reached, targets included."""
+    users: dict[Any, list[Node]] = {}
     seen = set(roots)
     stack = list(seen)
     while stack:
         node = stack.pop()
+        if isinstance(node, Tensor):
+            continue
         for edge in node.edges:
             if edge is None:
                 continue
@@ -287,14 +288,9 @@ def _leading_to(targets: set[Node], roots: Sequence[Node]) -> set[Node]:
     return needed
 
 
-def _run_hooks(node: Node, grads: list[Any]) -> bool:
-    """Let hooks see and replace the gradients of one node's outputs; whether there were any."""
-    by_output: Mapping[int, Mapping[int, Callable[..., Any]]]
-    if isinstance(node, AccumulateGrad):
-        by_output = {0: node.tensor._hooks} if node.tensor._hooks else {}
-    else:
-        by_output = node.hooks or {}
-    for number, hooks in by_output.items():
+def _run_hooks(node: Node, grads: list[Any]) -> None:
+    """Let hooks see and replace the gradients of one node's outputs."""
+    for number, hooks in (node.hooks or {}).items():
         for hook in list(hooks.values()):
             if grads[number] is not None:
                 grads[number] = _hooked(hook, grads[number])
@@ -302,7 +298,6 @@ def _run_hooks(node: Node, grads: list[Any]) -> bool:
         tensor = reference()
         if tensor is not None and grads[number] is not None:
             accumulate(tensor, grads[number], create_graph=isinstance(grads[number], Tensor), fresh=False)
-    return bool(by_output)
 
 
 def _hooked(hook: Callable[..., Any], g: Any) -> Any:

@@ -34,6 +34,8 @@ _new = object.__new__
 class Node:
     """One step of the graph. `edges` are (node, output number) of the inputs that need a gradient.
 
+    That of a leaf is (the tensor, 0): a node for each would take as long to make as the rest of a small op.
+
     A node is numbered after everything it depends on, so descending `sequence` is a valid order for backward.
     """
 
@@ -54,7 +56,12 @@ class Node:
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """The (node, output number) pairs gradients flow to."""
-        return tuple(edge if edge is not None else (None, 0) for edge in self.edges)
+        return tuple([(None, 0) if edge is None else (_node_of(edge[0]), edge[1]) for edge in self.edges])
+
+    @property
+    def below(self) -> list[Node]:
+        """The nodes gradients flow to; leaves are none."""
+        return [edge[0] for edge in self.edges if edge is not None and isinstance(edge[0], Node)]
 
     def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
         """One gradient per edge from one gradient per output. `unpack` turns the saved entries of an OpNode
@@ -68,7 +75,7 @@ class Node:
         return f"<{self.name()} object at {id(self):#x}>"
 
 
-Edge = tuple[Node, int]
+Edge = tuple[Any, int]
 
 
 class Saved:
@@ -197,16 +204,12 @@ class OpNode(Node):
 
 
 class AccumulateGrad(Node):
-    """Where gradients of a leaf arrive. The tensor refers back weakly, so a leaf is freed when its users
-    are."""
+    """Stands for a leaf where users look at the graph."""
 
     __slots__ = ("tensor",)
-    # What no leaf's node has takes no time to make: often one lives no longer than the graph of one step.
-    edges = ()
-    label = hooks = retained = None
 
     def __init__(self, tensor: Any) -> None:
-        self.sequence = next_sequence()
+        super().__init__(())
         self.tensor = tensor
 
     @property
@@ -215,14 +218,13 @@ class AccumulateGrad(Node):
         return self.tensor
 
 
-def accumulator_of(t: Any) -> AccumulateGrad:
-    """The node where gradients of leaf `t` arrive."""
-    node = None if t._accumulator is None else t._accumulator()
+def _node_of(end: Any) -> Node:
+    if isinstance(end, Node):
+        return end
+    node = None if end._accumulator is None else end._accumulator()
     if node is None:
-        node = _new(AccumulateGrad)
-        node.sequence = next_sequence()
-        node.tensor = t
-        t._accumulator = weakref.ref(node)
+        node = AccumulateGrad(end)
+        end._accumulator = weakref.ref(node)
     return node
 
 

@@ -202,7 +202,7 @@ def _freeze_operand(node: Node | None, t: Tensor, started: int) -> None:
             for entry in current.saved or ():
                 if type(entry) is Saved and entry.storage is t._storage:
                     entry.freeze(None if entry.tensor is None else edge_of(entry.tensor))
-        stack.extend(edge[0] for edge in current.edges if edge is not None)
+        stack.extend(current.below)
 
 
 def _write(t: Tensor, new: Tensor, cuts: bool) -> None:

@@ -34,20 +34,27 @@ from framework.views import (
     unsqueeze,
 )
 from kernels import dtypes
+from kernels.dtypes import DType
 
+_BOOL = dtypes.bool_.numpy
 # Names of einsum; lists of labels number them in this order.
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    dtype, other = a.dtype, b.dtype
+    left, right = a._data, b._data
+    if left is None or right is None or left.dtype is not right.dtype or left.dtype is _BOOL:
+        _require_numbers(a.dtype, b.dtype)
+    return apply_op(contract, (a, b), {})
+
+
+def _require_numbers(dtype: DType, other: DType) -> None:
     if dtype is not other:
         raise RuntimeError(
             f"expected m1 and m2 to have the same dtype, but got: {dtype.name} != {other.name}"
         )
     if dtype is dtypes.bool_:
         raise RuntimeError("matmul is not implemented for 'Bool'; convert with int() or float()")
-    return apply_op(contract, (a, b), {})
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:

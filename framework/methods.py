@@ -16,6 +16,7 @@ from framework import (
     comparison,
     conversion,
     creation,
+    elementwise,
     functional,
     indexing,
     inplace,
@@ -105,8 +106,13 @@ _OPERATORS = {
     "lshift": functional.bitwise_left_shift,
     "rshift": functional.bitwise_right_shift,
 }
-# Operators that are one op wherever it keeps the dtype.
-_OPS = {"add": arithmetic.add, "sub": arithmetic.sub, "mul": arithmetic.mul, "truediv": arithmetic.div}
+# Those that are one op on most operands, and what they are on all.
+_OPS = {
+    "add": (arithmetic.add, elementwise.promoting(arithmetic.add)),
+    "sub": (arithmetic.sub, elementwise.subtracted),
+    "mul": (arithmetic.mul, elementwise.promoting(arithmetic.mul)),
+    "truediv": (arithmetic.div, elementwise.divided),
+}
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
@@ -200,13 +206,15 @@ def _attach() -> None:
     for name in _IN_PLACE:
         setattr(Tensor, f"{name}_", _in_place(getattr(functional, name), f"{name}_"))
     for name, function in _OPERATORS.items():
-        operator = _operator(function)
-        setattr(Tensor, f"__{name}__", small.binary(_OPS[name], operator) if name in _OPS else operator)
+        setattr(Tensor, f"__{name}__", _operator(function))
         setattr(Tensor, f"__r{name}__", _reflected(function))
         setattr(Tensor, f"__i{name}__", _in_place(function, f"{name}_"))
+    for name, (op, general) in _OPS.items():
+        setattr(Tensor, f"__{name}__", small.binary(op, _operator(general)))
+        setattr(Tensor, f"__r{name}__", _reflected(small.binary(op, general)))
     for name in _COMPARISONS:
-        operator = _operator(getattr(functional, name))
-        setattr(Tensor, f"__{name}__", small.binary(getattr(compare, name), operator))
+        op = getattr(compare, name)
+        setattr(Tensor, f"__{name}__", small.binary(op, _operator(elementwise.promoting(op))))
     for name in ("copy_", "fill_", "zero_"):
         setattr(Tensor, name, getattr(inplace, name))
     for name in (

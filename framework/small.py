@@ -47,7 +47,7 @@ def unary(op: Elementwise, otherwise: Callable[[Any], Any]) -> Callable[[Any], A
                     return out
         return otherwise(input)
 
-    return function
+    return _called(function, op.name, otherwise)
 
 
 def binary(op: Elementwise, otherwise: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -82,6 +82,12 @@ def binary(op: Elementwise, otherwise: Callable[[Any, Any], Any]) -> Callable[[A
             record_real(op, x, y, _NOTHING, out)
         return out
 
+    return _called(function, op.name, otherwise)
+
+
+def _called(function: Callable[..., Any], name: str, like: Callable[..., Any]) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = like.__doc__
     return function
 
 

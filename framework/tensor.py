@@ -19,7 +19,7 @@ from compiler.types import TensorType
 from framework.attached import Attached
 from framework.deferred import Deferred, known
 from framework.device import CPU, device
-from framework.graph import Edge, Node, OpNode, TypeOnly, accumulator_of
+from framework.graph import Edge, Node, OpNode, TypeOnly
 from framework.handle import RemovableHandle
 from framework.layout import Geometry, Step, answered, is_row_major, itself
 from framework.size import Size, axis_index
@@ -476,7 +476,7 @@ def way_to(t: Tensor) -> tuple[Geometry | tuple[int, ...], tuple[Step, ...]]:
 
 
 def edge_of(t: Tensor) -> Edge | None:
-    """Where the gradient of `t` goes: its node, the accumulator of a leaf, or None.
+    """Where the gradient of `t` goes: its node, itself where it is a leaf, or None.
 
     A view whose base was written since gets its history anew, from the base's.
     """
@@ -484,7 +484,7 @@ def edge_of(t: Tensor) -> Edge | None:
         _renew_history(t)
     if t._node is not None:
         return t._node, t._output
-    return (accumulator_of(t), 0) if t._requires_grad else None
+    return (t, 0) if t._requires_grad else None
 
 
 def _renew_history(t: Tensor) -> None:

@@ -237,19 +237,19 @@ class Op:
     def typed(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Inputs with every Python number made a 0-d array of the last typed operand's dtype, but the
         condition's."""
-        last, numbers = None, 0
-        for x in inputs[1:] if self.condition else inputs:
+        last, numbers = None, []
+        for i, x in enumerate(inputs):
             if type(x) is not ndarray and isinstance(x, NUMBERS):
-                numbers += 1
-            else:
+                numbers.append(i)
+            elif i or not self.condition:
                 last = x
         if not numbers:
             return inputs
         dtype = dtypes.float32 if last is None else element_type(last.dtype)
-        if numbers == 1 and len(inputs) == 2:  # half the time of what follows
-            x, y = inputs
-            return (typed_number(x, dtype), y) if y is last else (x, typed_number(y, dtype))
-        return tuple([typed_number(x, dtype) if isinstance(x, NUMBERS) else x for x in inputs])
+        typed = list(inputs)
+        for i in numbers:
+            typed[i] = typed_number(inputs[i], dtype)
+        return tuple(typed)
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

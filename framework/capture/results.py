@@ -89,7 +89,7 @@ def given(x: Tensor, source: Source, chain: Chain, where: int, number: int) -> G
 def _is_plain_view(x: Tensor, owner: Tensor) -> bool:
     """Whether nothing but movements leads from `owner` to `x`."""
     end, edge = edge_of(owner), edge_of(x)
-    while edge is not None and edge != end:
+    while edge is not None and (end is None or edge[0] is not end[0] or edge[1] != end[1]):
         node = edge[0]
         if not isinstance(node, OpNode) or not isinstance(node.op, Movement) or node.hooks or node.retained:
             return False

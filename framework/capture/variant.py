@@ -571,10 +571,10 @@ def is_freed(node: Node) -> bool:
         current = stack.pop()
         if isinstance(current, OpNode) and current.saved is None:
             return True
-        for edge in current.edges:
-            if edge is not None and edge[0] not in seen:
-                seen.add(edge[0])
-                stack.append(edge[0])
+        for below in current.below:
+            if below not in seen:
+                seen.add(below)
+                stack.append(below)
     return False
 
 
