@@ -18,15 +18,16 @@ from framework.graph import (
     VALUE,
     Edge,
     OpNode,
+    Saved,
     TypeOnly,
     next_sequence,
     saved_entry,
     saved_levels,
-    saved_now,
     shape_of,
 )
 from framework.layout import is_way
-from framework.state import ambient, unusual
+from framework.state import ambient, no_grad, unusual
+from framework.storage import Storage
 from framework.tensor import DETACHED, MADE_WITHOUT_GRAD, Tensor, edge_of, payload, way_to
 from kernels import dtypes
 
@@ -65,6 +66,19 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], *, alone
             record_real(op, inputs[0], inputs[-1] if len(inputs) == 2 else None, attrs, out)
     else:
         record(op, inputs, attrs, out)
+    return out
+
+
+def apply_reshaped(op: Op, x: Tensor, attrs: Mapping[str, Any], shape: tuple[int, ...]) -> Tensor:
+    """`op` of `x` in another shape, as one step: the gradient of `op` must take either."""
+    if x._data is not None and not (unusual.threads and ambient.tracer is not None):
+        out = _new(Tensor)
+        out._data = op.compute(x._data, **attrs).reshape(shape)
+    else:
+        with no_grad():
+            out = apply_op(reshape, (apply_op(op, (x,), attrs),), {"shape": shape}, alone=True)
+    if not unusual.threads or ambient.grad_enabled:
+        record(op, (x,), attrs, out)
     return out
 
 
@@ -141,7 +155,16 @@ def record_real(op: Op, x: Any, y: Any, attrs: Mapping[str, Any], out: Tensor) -
             # A rule may meet a number without the tensor that gave it its dtype.
             saved[slot] = t if type(t) is np.ndarray else op.typed((x, y))[slot - 1]
         elif level == VALUE:
-            saved[slot] = saved_now(t, t if slot else None)
+            memory = t._memory
+            if memory is None and slot:
+                memory = t._storage
+            elif memory is None:  # nobody else has the output yet
+                memory = t._memory = Storage()
+            entry = saved[slot] = _new(Saved)
+            entry.data, entry.storage = t._data, memory
+            entry.version = memory.writes + memory.clock.time
+            entry.tensor = t if slot else None
+            entry.edge = None
         else:
             saved[slot] = TypeOnly(t._data.shape, t.dtype)  # type: ignore[union-attr]
 

@@ -185,13 +185,12 @@ class OpNode(Node):
     def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
         if self.saved is None:
             raise_freed()
-        arguments = unpack(self)
-        op, attrs, incoming = self.op, self.attrs, grads[0]
+        arguments = (grads[0], *unpack(self))
+        rules: Any = self.op.grads
         results = []
         for position, shape in zip(self.positions, self.shapes, strict=True):
-            rule = op.gradient(position) if op.variadic else op.grads[position]
-            assert rule is not None, f"{op} input {position} has an edge but no gradient rule"
-            g = rule(incoming, *arguments, **attrs)
+            rule: Any = self.op.gradient(position) if self.op.variadic else rules[position]
+            g = rule(*arguments, **self.attrs)
             fits = g.shape == shape if type(g) is np.ndarray else same_shape(g.shape, shape)
             results.append(g if fits else sum_to(g, shape))
         return results
@@ -256,24 +255,9 @@ def saved_entry(t: Any, level: int, is_output: bool = False) -> Saved | TypeOnly
     assert level == VALUE, f"unknown level {level}"
     tracer = ambient.tracer
     if tracer is None:
-        return saved_now(t, None if is_output else t)
+        # An output is not kept itself: its node would keep it, and it its node.
+        return Saved(t._data, t._storage, t._storage.version, None if is_output else t)
     return Saved(tracer.read(t), t._storage, tracer.version(t), None if is_output and tracer.drives else t)
-
-
-def saved_now(t: Any, tensor: Any) -> Saved:
-    """The value that a Tensor has in memory. `tensor` is None for an output, of which its node keeps the
-    value alone: it would keep its node.
-    """
-    memory = t._memory
-    if memory is None:
-        memory = t._storage
-    entry = _new(Saved)
-    entry.data = t._data
-    entry.storage = memory
-    entry.version = memory.writes + memory.clock.time
-    entry.tensor = tensor
-    entry.edge = None
-    return entry
 
 
 @cache

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Callable, Iterator
 from types import CodeType
@@ -19,8 +20,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Unusual:
-    """How many threads capture, or do not record gradients. While none does, no op asks its thread for its
-    mode, which takes as long as the arithmetic of ten elements.
+    """How many threads capture, or do not record gradients. While none does, no op asks for the modes of its
+    thread, which would take as long as adding some hundred elements.
     """
 
     threads: int = 0
@@ -51,6 +52,16 @@ class Ambient(threading.local):
 
 
 ambient = Ambient()
+
+
+def _after_fork() -> None:
+    """Only one thread of the parent goes on."""
+    global _counting
+    _counting = threading.RLock()
+    unusual.threads = int(ambient._counted)
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Structure:

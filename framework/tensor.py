@@ -6,6 +6,7 @@ and `_version`. Methods that are functions of tensors are attached by methods.py
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -30,7 +31,17 @@ from kernels.dtypes import DType
 
 Array = np.ndarray[Any, Any]
 
-_making_storage = threading.Lock()
+# Held where one of two threads that ask for the same must be the first.
+_first = threading.RLock()
+
+
+def _after_fork() -> None:
+    """Another thread of the parent may have held the lock."""
+    global _first
+    _first = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 # How a view relates to the history of its base.
 TRACKED, DETACHED, MADE_WITHOUT_GRAD = 0, 1, 2
@@ -278,9 +289,10 @@ class Tensor(Attached):
     def _storage(self) -> Storage:
         # Made when first asked for: nobody writes to, views or saves most results.
         if self._memory is None:
-            with _making_storage:
+            made = Storage()
+            with _first:
                 if self._memory is None:
-                    self._memory = Storage()
+                    self._memory = made
         return self._memory
 
     @_storage.setter

@@ -176,10 +176,10 @@ class NumpyScalars:
             if bits is not None and _is_zero(x, y.dtype):
                 # Half the time of np.where at 4096 elements, a quarter at 65536. Of bits, that nothing is a
                 # NaN.
-                return self.kept(y, self.invert(condition), bits)
+                return self._kept(y, self.invert(condition), bits)
         return np.where(condition, x, y)
 
-    def kept(self, x: Any, condition: Any, bits: np.dtype[Any]) -> Any:
+    def _kept(self, x: Any, condition: Any, bits: np.dtype[Any]) -> Any:
         """Floating `x` where `condition` holds, zeros elsewhere; `bits` are integers of its size."""
         if condition.shape != x.shape:
             return np.multiply(x.view(bits), condition).view(x.dtype)
@@ -253,7 +253,7 @@ class PooledScalars(NumpyScalars):
     lt, le = _into_reused(np.less, np.dtype(bool)), _into_reused(np.less_equal, np.dtype(bool))
     gt, ge = _into_reused(np.greater, np.dtype(bool)), _into_reused(np.greater_equal, np.dtype(bool))
 
-    def kept(self, x: Any, condition: Any, bits: np.dtype[Any]) -> Any:
+    def _kept(self, x: Any, condition: Any, bits: np.dtype[Any]) -> Any:
         """As above, without a second large array."""
         return self.mul(x.view(bits), condition).view(x.dtype)
 
