@@ -257,7 +257,8 @@ def saved_entry(t: Any, level: int, is_output: bool = False) -> Saved | TypeOnly
     if tracer is None:
         # An output is not kept itself: its node would keep it, and it its node.
         return Saved(t._data, t._storage, t._storage.version, None if is_output else t)
-    return Saved(tracer.read(t), t._storage, tracer.version(t), None if is_output and tracer.drives else t)
+    storage = t._memory or t._storage
+    return Saved(tracer.read(t), storage, tracer.version(t), None if is_output and tracer.drives else t)
 
 
 @cache

@@ -138,8 +138,9 @@ class Call:
             t = tensors[i]
             self.values.append(values[i] if reads else None)
             self.tensors.append(t)
-            self.storages.append(t._storage)
-            self.versions.append(t._storage.version)
+            storage = t._memory or t._storage
+            self.storages.append(storage)
+            self.versions.append(storage.version)
 
     def unchanged(self) -> bool:
         """Whether what is kept is there, and was not written to."""
