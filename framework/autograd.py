@@ -7,16 +7,18 @@ Tensors, and the gradient rules, being ops, record themselves.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from compiler.ops.movement import expand
+from compiler.ops.op import typed_number
 from compiler.ops.reduction import sum_to
 from framework.deferred import is_pending
 from framework.engine import Walk, accumulate, alias_of, as_tensor
-from framework.graph import Edge, Node, Saved, raise_freed
+from framework.graph import Edge, Node, Saved, raise_freed, shape_of
 from framework.promotion import convert
 from framework.state import (
     ambient,
@@ -125,17 +127,19 @@ def _root_gradients(roots: list[Tensor], given: list[Any], create_graph: bool) -
             raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
         g = given[i] if given else None
         if g is None:
-            if root.numel() != 1:
+            shape, dtype = shape_of(root), root.dtype
+            if math.prod(shape) != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
-            g = wrap(np.ones(tuple(root.shape), root.dtype.numpy))
-        elif g.shape != root.shape:
+            one = np.ones(shape, dtype.numpy) if shape else typed_number(1, dtype).copy()
+            gradients.append(wrap(one) if create_graph or ambient.tracer is not None else one)
+            continue
+        if g.shape != root.shape:
             raise RuntimeError(
                 f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape "
                 f"of {root.shape}."
             )
-        g = convert(g, root.dtype)
-        gradients.append(g if create_graph else payload(g))
-    return gradients
+        gradients.append(convert(g, root.dtype))
+    return gradients if create_graph else [payload(g) if isinstance(g, Tensor) else g for g in gradients]
 
 
 class FunctionCtx(Node):

@@ -18,12 +18,13 @@ from compiler.ops.creation import full as full_op
 from compiler.ops.creation import iota
 from compiler.ops.op import RuntimeOperand
 from framework.access import keep_in_step
+from framework.apply import apply_op
 from framework.device import require_cpu
 from framework.elementwise import add, le, mul, sub
 from framework.promotion import Number, convert, number_dtype, scalar
 from framework.size import Size, shape_argument
 from framework.state import ambient
-from framework.tensor import Tensor, apply_op, wrap
+from framework.tensor import Tensor, wrap
 from framework.views import contiguous_copy, expand
 from kernels import dtypes
 from kernels.dtypes import DType

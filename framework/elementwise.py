@@ -12,10 +12,12 @@ from typing import Any
 
 from compiler.ops import arithmetic, bits, compare
 from compiler.ops import math as functions
-from compiler.ops.op import Op
+from compiler.ops.op import Elementwise, Op
+from framework import small
+from framework.apply import apply_op
 from framework.promotion import FLOATING, as_operand, convert, promoted, promoted_to_float, scalar
 from framework.state import ambient
-from framework.tensor import Tensor, apply_op
+from framework.tensor import Tensor
 from kernels import dtypes
 
 _NOTHING: dict[str, Any] = {}
@@ -39,23 +41,29 @@ def _named(function: Callable[..., Tensor], name: str, doc: str) -> Callable[...
     return function
 
 
-def _unary(op: Op, doc: str, *, integral: bool = True) -> Callable[..., Tensor]:
+def _unary(op: Elementwise, doc: str, *, integral: bool = True) -> Callable[..., Tensor]:
     """A function of one tensor; integers stay (`integral`) or become the default floating dtype."""
 
-    def function(input: Any) -> Tensor:
+    def general(input: Any) -> Tensor:
         x = input if isinstance(input, Tensor) else _tensor(input)
         if not integral and x.dtype.category != FLOATING:
             x = convert(x, ambient.default_dtype)
         return apply_op(op, (x,), _NOTHING)
 
-    return _named(function, op.name, doc)
+    return _named(small.unary(op, general), op.name, doc)
 
 
-def _binary(op: Op, name: str, doc: str) -> Callable[..., Tensor]:
-    def function(input: Any, other: Any) -> Tensor:
+def promoting(op: Elementwise) -> Callable[[Any, Any], Tensor]:
+    """A function of any two operands: `op` on what they are promoted to."""
+
+    def general(input: Any, other: Any) -> Tensor:
         return apply_op(op, promoted(input, other), _NOTHING)
 
-    return _named(function, name, doc)
+    return general
+
+
+def _binary(op: Elementwise, name: str, doc: str) -> Callable[..., Tensor]:
+    return _named(small.binary(op, promoting(op)), name, doc)
 
 
 def _whole(op: Op, doc: str) -> Callable[..., Tensor]:
@@ -120,8 +128,7 @@ bitwise_not = _unary(bits.invert, "Bits flipped; logical not for bool.")
 greater, greater_equal, less, less_equal, not_equal = gt, ge, lt, le, ne
 
 
-def neg(input: Any) -> Tensor:
-    """-input. Raises RuntimeError for bool."""
+def _negated(input: Any) -> Tensor:
     x = _tensor(input)
     if x.dtype is dtypes.bool_:
         raise RuntimeError(
@@ -131,6 +138,7 @@ def neg(input: Any) -> Tensor:
     return apply_op(arithmetic.neg, (x,), _NOTHING)
 
 
+neg = _named(small.unary(arithmetic.neg, _negated), "neg", "-input. Raises RuntimeError for bool.")
 negative = neg
 
 
@@ -139,17 +147,16 @@ def positive(input: Tensor) -> Tensor:
     return input
 
 
+_added = _binary(arithmetic.add, "add", "input + other.")
+
+
 def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """input + alpha * other."""
-    if not isinstance(alpha, int) or alpha != 1:
-        other = mul(other, alpha)
-    return apply_op(arithmetic.add, promoted(input, other), _NOTHING)
+    return _added(input, other if isinstance(alpha, int) and alpha == 1 else mul(other, alpha))
 
 
-def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
-    """input - alpha * other. Raises RuntimeError for two bool tensors."""
-    if not isinstance(alpha, int) or alpha != 1:
-        other = mul(other, alpha)
+def subtracted(input: Any, other: Any) -> Tensor:
+    """The difference of any two operands."""
     operands = promoted(input, other)
     if any(isinstance(x, Tensor) and x.dtype is dtypes.bool_ for x in operands):
         raise RuntimeError(
@@ -157,6 +164,14 @@ def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
             "Use the `^` or `logical_xor()` operator instead."
         )
     return apply_op(arithmetic.sub, operands, _NOTHING)
+
+
+_difference = small.binary(arithmetic.sub, subtracted)
+
+
+def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """input - alpha * other. Raises RuntimeError for two bool tensors."""
+    return _difference(input, other if isinstance(alpha, int) and alpha == 1 else mul(other, alpha))
 
 
 subtract = sub
@@ -167,18 +182,22 @@ def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     return sub(other, input, alpha=alpha)
 
 
-def mul(input: Any, other: Any) -> Tensor:
-    """input * other."""
-    return apply_op(arithmetic.mul, promoted(input, other), _NOTHING)
-
-
+mul = _binary(arithmetic.mul, "mul", "input * other.")
 multiply = mul
+
+
+def divided(input: Any, other: Any) -> Tensor:
+    """The quotient of any two operands."""
+    return apply_op(arithmetic.div, promoted_to_float(input, other), _NOTHING)
+
+
+_quotient = small.binary(arithmetic.div, divided)
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """input / other; `rounding_mode` "floor" or "trunc" rounds and keeps integers."""
     if rounding_mode is None:
-        return apply_op(arithmetic.div, promoted_to_float(input, other), _NOTHING)
+        return _quotient(input, other)
     if rounding_mode == "floor":
         return labelled("DivBackward1", floor_divide(input, other))
     if rounding_mode != "trunc":

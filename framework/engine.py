@@ -5,9 +5,8 @@ Knows nodes, gradients and accumulation; what a user calls is autograd.py.
 
 from __future__ import annotations
 
-import functools
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from compiler.ops.arithmetic import add
 from compiler.ops.op import run_quietly
 from framework.deferred import Deferred, is_pending, known
-from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly
+from framework.graph import Edge, Node, OpNode, Saved, TypeOnly
 from framework.state import GradMode, ambient
 from framework.tensor import Tensor, edge_of, payload, set_grad, wrap, write
 from kernels.memory import is_own
@@ -26,12 +25,34 @@ def as_tensor(g: Any) -> Tensor:
     return g if isinstance(g, Tensor) else wrap(g)
 
 
-def _unpack_payload(entry: Any) -> Any:
+def _arrays(node: OpNode) -> list[Any]:
+    """What a node's rules read, outside a capture."""
+    arguments = []
+    for entry in node.saved or ():
+        if type(entry) is Saved:
+            storage, data = entry.storage, entry.data
+            if storage is not None and storage.writes + storage.clock.time != entry.version:
+                entry.check(node)
+            arguments.append(data if type(data) is np.ndarray else known(data))
+        else:
+            # Of what is only a type rules read no more than shape and dtype.
+            arguments.append(payload(entry) if isinstance(entry, Tensor) else entry)
+    return arguments
+
+
+def _payloads(node: OpNode) -> list[Any]:
+    """What a node's rules read, in a capture."""
+    saved = node.saved or ()
+    for entry in saved:
+        if type(entry) is Saved:
+            entry.check(node)
+    return [_payload(entry) for entry in saved]
+
+
+def _payload(entry: Any) -> Any:
     kind = type(entry)
     if kind is Saved:
         tracer = ambient.tracer
-        if tracer is None:
-            return known(entry.data)
         if isinstance(entry.data, np.ndarray):
             # Recorded before this capture: the program must read it anew at each run.
             return payload(entry.tensor if entry.tensor is not None else alias_of(entry))
@@ -41,6 +62,15 @@ def _unpack_payload(entry: Any) -> Any:
     if kind is TypeOnly:
         return entry.array()
     return payload(entry) if isinstance(entry, Tensor) else entry
+
+
+def _tensors(node: OpNode) -> list[Any]:
+    """What a node's rules read, as Tensors, so that they record themselves."""
+    saved = node.saved or ()
+    for entry in saved:
+        if type(entry) is Saved:
+            entry.check(node)
+    return [_tensor(node, entry) for entry in saved]
 
 
 def alias_of(entry: Saved) -> Tensor:
@@ -81,39 +111,69 @@ class Walk:
         self.create_graph = create_graph
         self.targets = targets
         self.found: dict[Edge, Any] = {}
-        self.buffers: dict[Node, _Buffer] = {}
+        self.buffers: dict[Any, _Buffer] = {}
         self.heap: list[tuple[int, Node]] = []
-        # Contributions that accumulators still wait for.
-        self.awaited: dict[Node, int] = {}
-        self.needed: set[Node] | None = None
+        # Contributions that leaves still wait for.
+        self.awaited: dict[Tensor, int] = {}
+        self.needed: set[Any] | None = None
 
     def run(self, roots: list[Tensor], gradients: list[Any]) -> list[Any]:
         """Send `gradients` back from `roots`; the gradients of the targets, None where nothing arrived."""
-        edges = [edge_of(root) for root in roots]
-        if self.targets is not None:
-            self.needed = _leading_to(
-                {node for node, _ in self.targets}, [edge[0] for edge in edges if edge is not None]
-            )
-        self._count([edge for edge in edges if edge is not None])
+        self.unpack = _tensors if self.create_graph else _arrays if ambient.tracer is None else _payloads
+        edges: list[Edge] = [edge for root in roots if (edge := edge_of(root)) is not None]
+        fresh = False
+        if self.targets is None and len(edges) == 1 and not self.create_graph:
+            end = self._descend(edges[0], gradients[0])
+            if end is None:
+                return []
+            edges, gradients, fresh = [end[0]], [end[1]], end[2]
         with GradMode(self.create_graph):
-            for edge, g in zip(edges, gradients, strict=True):
-                assert edge is not None, "roots were checked"
-                self._send(edge, g, fresh=False)
-            while self.heap:
-                _, node = heapq.heappop(self.heap)
-                self._visit(node, self.buffers.pop(node))
-            # Some of what these waited for never came.
-            for node in list(self.buffers):
-                self._complete(node)
+            self._walk(edges, gradients, fresh)
         return [] if self.targets is None else [self.found.get(edge) for edge in self.targets]
 
+    def _descend(self, edge: Edge, g: Any) -> tuple[Edge, Any, bool] | None:
+        """Follow the edges while there is one at a time: nothing is awaited on the way, and nobody's code
+        runs. Gives where that ends with the gradient there, and whether it is fresh; None when all is done.
+        """
+        made = False
+        while type(node := edge[0]) is OpNode and len(node.edges) == 1:
+            if node.hooks or node.retained:
+                break
+            (following,) = node.edges
+            (result,) = node.gradients([g], self.unpack)
+            made = result is not g
+            if not self.retain_graph:
+                node.release()
+            if following is None:
+                return None
+            edge, g = following, result
+        fresh = made and _is_fresh(g)
+        if not isinstance(node, Tensor) or node._hooks or node._post_accumulate_hooks:
+            return edge, g, fresh
+        accumulate(node, g, False, fresh)
+        return None
+
+    def _walk(self, edges: list[Edge], gradients: list[Any], fresh: bool) -> None:
+        """Visit every node below `edges` once, when all its users have been visited."""
+        if self.targets is not None:
+            self.needed = _leading_to({node for node, _ in self.targets}, [node for node, _ in edges])
+        self._count(edges)
+        for edge, g in zip(edges, gradients, strict=True):
+            self._send(edge, g, fresh)
+        while self.heap:
+            _, node = heapq.heappop(self.heap)
+            self._visit(node, self.buffers.pop(node))
+        # Some of what these waited for never came.
+        for leaf in list(self.buffers):
+            self._complete(leaf)
+
     def _count(self, edges: list[Edge]) -> None:
-        """Count the contributions that each accumulator will get."""
+        """Count the contributions that each leaf will get."""
         seen: set[Node] = set()
-        nodes: list[Node] = [node for node, _ in edges]
+        nodes = [node for node, _ in edges]
         while nodes:
             node = nodes.pop()
-            if type(node) is AccumulateGrad:
+            if isinstance(node, Tensor):
                 self.awaited[node] = self.awaited.get(node, 0) + 1
             elif node not in seen and (self.needed is None or node in self.needed):
                 seen.add(node)
@@ -123,67 +183,66 @@ class Walk:
         node, number = edge
         if self.needed is not None and node not in self.needed:
             return
-        accumulates = type(node) is AccumulateGrad
+        is_leaf = isinstance(node, Tensor)
         buffer = self.buffers.get(node)
         if buffer is None:
-            buffer = self.buffers[node] = _Buffer(node.output_count)
-            # Nodes are numbered after their inputs: the highest number has heard from everyone. Not so
-            # accumulators: they live as long as anybody uses the leaf, and are numbered by the first.
-            if not accumulates:
+            buffer = self.buffers[node] = _Buffer(1 if is_leaf else node.output_count)
+            # Nodes are numbered after their inputs: the highest number has heard from everyone. Leaves are
+            # not numbered.
+            if not is_leaf:
                 heapq.heappush(self.heap, (-node.sequence, node))
         if g is not None:
             buffer.add(number, g, fresh)
-        if accumulates:
+        if is_leaf:
             self.awaited[node] -= 1
             if not self.awaited[node]:
                 self._complete(node)
 
-    def _complete(self, accumulator: Node) -> None:
-        """Hand on what an accumulator has got."""
-        buffer = self.buffers.pop(accumulator)
+    def _complete(self, leaf: Tensor) -> None:
+        """Hand on what a leaf has got."""
+        buffer = self.buffers.pop(leaf)
         if buffer.grads[0] is not None:
-            self._visit(accumulator, buffer)
+            self._arrive(leaf, buffer.grads, buffer.fresh[0])
 
     def _visit(self, node: Node, buffer: _Buffer) -> None:
         grads = buffer.grads
-        hooked = False
-        if isinstance(node, AccumulateGrad) or node.hooks or node.retained:
-            hooked = _run_hooks(node, grads)
+        if node.hooks or node.retained:
+            _run_hooks(node, grads)
         if self.targets is not None:
-            for edge in self.targets:
-                if edge[0] is node:
-                    self.found[edge] = grads[edge[1]]
-        if isinstance(node, AccumulateGrad):
-            if self.targets is None:
-                accumulate(node.tensor, grads[0], self.create_graph, buffer.fresh[0] and not hooked)
-            return
+            self._note(node, grads)
         if self.needed is not None and not any(
             edge is not None and edge[0] in self.needed for edge in node.edges
         ):
             return
-        results = node.gradients(grads, self._unpack(node))
+        results = node.gradients(grads, self.unpack)
+        ours = isinstance(node, OpNode)  # what a user's backward returns may be held elsewhere
         for edge, g in zip(node.edges, results, strict=True):
-            if edge is not None and (g is not None or type(edge[0]) is AccumulateGrad):
-                # What a user's backward returns may be held elsewhere.
-                self._send(edge, g, fresh=isinstance(node, OpNode) and _is_fresh(g, grads))
+            if edge is not None and (g is not None or isinstance(edge[0], Tensor)):
+                self._send(edge, g, ours and all(g is not other for other in grads) and _is_fresh(g))
         if not self.retain_graph:
             node.release()
 
-    def _unpack(self, node: Node) -> Callable[[Any], Any]:
-        return functools.partial(_unpack_tensor, node) if self.create_graph else _unpack_payload
+    def _arrive(self, leaf: Tensor, grads: list[Any], fresh: bool) -> None:
+        """Hand the gradient of a leaf to who asked for it."""
+        for hook in list((leaf._hooks or {}).values()):
+            grads[0], fresh = _hooked(hook, grads[0]), False
+        if self.targets is None:
+            accumulate(leaf, grads[0], self.create_graph, fresh)
+        else:
+            self._note(leaf, grads)
+
+    def _note(self, node: Node | Tensor, grads: list[Any]) -> None:
+        for edge in self.targets or ():
+            if edge[0] is node:
+                self.found[edge] = grads[edge[1]]
 
 
-def _is_fresh(g: Any, grads: list[Any]) -> bool:
-    """Whether a rule made `g` itself: not the incoming gradient, not a view."""
-    return (
-        isinstance(g, np.ndarray)
-        and is_own(g)
-        and g.flags.writeable
-        and (g is not grads[0] if len(grads) == 1 else all(g is not other for other in grads))
-    )
+def _is_fresh(g: Any) -> bool:
+    """Whether a rule that did not hand on a gradient made `g` itself: it is no view."""
+    return isinstance(g, np.ndarray) and is_own(g) and g.flags.writeable
 
 
-def _unpack_tensor(node: Node, entry: Any) -> Any:
+def _tensor(node: Node, entry: Any) -> Any:
     kind = type(entry)
     if kind is TypeOnly:
         return wrap(entry.array())
@@ -203,13 +262,15 @@ def _unpack_tensor(node: Node, entry: Any) -> Any:
     return alias
 
 
-def _leading_to(targets: set[Node], roots: Sequence[Node]) -> set[Node]:
-    """The nodes below `roots` from which a target can be reached, targets included."""
-    users: dict[Node, list[Node]] = {}
+def _leading_to(targets: set[Any], roots: Sequence[Any]) -> set[Any]:
+    """The nodes and leaves below `roots` from which a target can be reached, targets included."""
+    users: dict[Any, list[Node]] = {}
     seen = set(roots)
     stack = list(seen)
     while stack:
         node = stack.pop()
+        if isinstance(node, Tensor):
+            continue
         for edge in node.edges:
             if edge is None:
                 continue
@@ -227,14 +288,9 @@ def _leading_to(targets: set[Node], roots: Sequence[Node]) -> set[Node]:
     return needed
 
 
-def _run_hooks(node: Node, grads: list[Any]) -> bool:
-    """Let hooks see and replace the gradients of one node's outputs; whether there were any."""
-    by_output: Mapping[int, Mapping[int, Callable[..., Any]]]
-    if isinstance(node, AccumulateGrad):
-        by_output = {0: node.tensor._hooks} if node.tensor._hooks else {}
-    else:
-        by_output = node.hooks or {}
-    for number, hooks in by_output.items():
+def _run_hooks(node: Node, grads: list[Any]) -> None:
+    """Let hooks see and replace the gradients of one node's outputs."""
+    for number, hooks in (node.hooks or {}).items():
         for hook in list(hooks.values()):
             if grads[number] is not None:
                 grads[number] = _hooked(hook, grads[number])
@@ -242,7 +298,6 @@ def _run_hooks(node: Node, grads: list[Any]) -> bool:
         tensor = reference()
         if tensor is not None and grads[number] is not None:
             accumulate(tensor, grads[number], create_graph=isinstance(grads[number], Tensor), fresh=False)
-    return bool(by_output)
 
 
 def _hooked(hook: Callable[..., Any], g: Any) -> Any:

@@ -28,10 +28,13 @@ ROOM = 64
 next_sequence = itertools.count(0, ROOM).__next__
 
 UNUSED, TYPE_ONLY, VALUE = 0, 1, 2
+_new = object.__new__
 
 
 class Node:
     """One step of the graph. `edges` are (node, output number) of the inputs that need a gradient.
+
+    That of a leaf is (the tensor, 0): a node for each would take as long to make as the rest of a small op.
 
     A node is numbered after everything it depends on, so descending `sequence` is a valid order for backward.
     """
@@ -53,11 +56,16 @@ class Node:
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """The (node, output number) pairs gradients flow to."""
-        return tuple(edge if edge is not None else (None, 0) for edge in self.edges)
+        return tuple([(None, 0) if edge is None else (_node_of(edge[0]), edge[1]) for edge in self.edges])
+
+    @property
+    def below(self) -> list[Node]:
+        """The nodes gradients flow to; leaves are none."""
+        return [edge[0] for edge in self.edges if edge is not None and isinstance(edge[0], Node)]
 
     def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
-        """One gradient per edge from one gradient per output. `unpack` turns saved entries into rule
-        arguments."""
+        """One gradient per edge from one gradient per output. `unpack` turns the saved entries of an OpNode
+        into its rules' arguments, checked."""
         raise NotImplementedError(f"{type(self).__name__} defines no gradients")
 
     def release(self) -> None:
@@ -67,7 +75,7 @@ class Node:
         return f"<{self.name()} object at {id(self):#x}>"
 
 
-Edge = tuple[Node, int]
+Edge = tuple[Any, int]
 
 
 class Saved:
@@ -124,6 +132,11 @@ class TypeOnly:
         self.shape = shape
         self.dtype = dtype
 
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
     def array(self) -> Any:
         """An array of this type that holds one element; where sizes are symbolic an input of no program."""
         if any_symbolic(self.shape):
@@ -138,24 +151,33 @@ class OpNode(Node):
     # `call` is of the subclass alone, which turns into this class and so has its layout.
     __slots__ = ("attrs", "call", "op", "positions", "saved", "shapes")
 
-    def __init__(
-        self,
+    op: Op
+    attrs: Mapping[str, Any]
+    positions: tuple[int, ...]
+    saved: list[Any] | None
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def made(
+        cls,
         op: Op,
         attrs: Mapping[str, Any],
         edges: tuple[Edge | None, ...],
         positions: tuple[int, ...],
-        saved: list[Any],
+        saved: list[Any] | None,
         shapes: tuple[tuple[int, ...], ...],
-    ) -> None:
-        # Not through super(): one is made for each operation, and the call costs as much as the rest.
-        self.edges = edges
-        self.label = self.hooks = self.retained = None
-        self.sequence = next_sequence()
-        self.op = op
-        self.attrs = attrs
-        self.positions = positions
-        self.saved: list[Any] | None = saved
-        self.shapes = shapes
+    ) -> OpNode:
+        """A node with the next number."""
+        node = _new(cls)
+        node.edges = edges
+        node.label = node.hooks = node.retained = None
+        node.sequence = next_sequence()
+        node.op = op
+        node.attrs = attrs
+        node.positions = positions
+        node.saved = saved
+        node.shapes = shapes
+        return node
 
     def name(self) -> str:
         return self.label or "".join(part.capitalize() for part in self.op.name.split("_")) + "Backward0"
@@ -163,16 +185,14 @@ class OpNode(Node):
     def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
         if self.saved is None:
             raise_freed()
-        for entry in self.saved:
-            if type(entry) is Saved:
-                entry.check(self)
-        arguments = [unpack(entry) for entry in self.saved]
+        arguments = (grads[0], *unpack(self))
+        rules: Any = self.op.grads
         results = []
         for position, shape in zip(self.positions, self.shapes, strict=True):
-            rule = self.op.gradient(position)
-            assert rule is not None, f"{self.op} input {position} has an edge but no gradient rule"
-            g = rule(grads[0], *arguments, **self.attrs)
-            results.append(g if same_shape(g.shape, shape) else sum_to(g, shape))
+            rule: Any = self.op.gradient(position) if self.op.variadic else rules[position]
+            g = rule(*arguments, **self.attrs)
+            fits = g.shape == shape if type(g) is np.ndarray else same_shape(g.shape, shape)
+            results.append(g if fits else sum_to(g, shape))
         return results
 
     def release(self) -> None:
@@ -183,8 +203,7 @@ class OpNode(Node):
 
 
 class AccumulateGrad(Node):
-    """Where gradients of a leaf arrive. The tensor refers back weakly, so a leaf is freed when its users
-    are."""
+    """Stands for a leaf where users look at the graph."""
 
     __slots__ = ("tensor",)
 
@@ -198,12 +217,13 @@ class AccumulateGrad(Node):
         return self.tensor
 
 
-def accumulator_of(t: Any) -> AccumulateGrad:
-    """The node where gradients of leaf `t` arrive."""
-    node = None if t._accumulator is None else t._accumulator()
+def _node_of(end: Any) -> Node:
+    if isinstance(end, Node):
+        return end
+    node = None if end._accumulator is None else end._accumulator()
     if node is None:
-        node = AccumulateGrad(t)
-        t._accumulator = weakref.ref(node)
+        node = AccumulateGrad(end)
+        end._accumulator = weakref.ref(node)
     return node
 
 
@@ -237,20 +257,19 @@ def saved_entry(t: Any, level: int, is_output: bool = False) -> Saved | TypeOnly
     if tracer is None:
         # An output is not kept itself: its node would keep it, and it its node.
         return Saved(t._data, t._storage, t._storage.version, None if is_output else t)
-    return Saved(tracer.read(t), t._storage, tracer.version(t), None if is_output and tracer.drives else t)
+    storage = t._memory or t._storage
+    return Saved(tracer.read(t), storage, tracer.version(t), None if is_output and tracer.drives else t)
 
 
 @cache
-def saved_levels(op: Op, wanted: tuple[bool, ...]) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """The inputs a gradient flows to, of those `wanted`, and what their rules read: (0 for the output or 1 +
-    the
-    input's number, TYPE_ONLY or VALUE).
+def saved_levels(op: Op, count: int, wanted: int) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+    """The inputs a gradient flows to, of the `count` whose bit is set in `wanted`, and what their rules read:
+    (0 for the output or 1 + the input's number, TYPE_ONLY or VALUE).
 
     Read off the rules' code, so that an op saves, and protects from in-place changes, only what its backward
     uses.
     """
-    count = len(wanted)
-    positions = tuple(i for i, asked in enumerate(wanted) if asked and op.gradient(i) is not None)
+    positions = tuple(i for i in range(count) if wanted >> i & 1 and op.gradient(i) is not None)
     levels = [UNUSED] * (count + 1)
     for position in positions:
         # A variadic rule only splits the gradient: it reads shapes.

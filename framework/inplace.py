@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.ops import movement
 from compiler.ops.creation import full_like
+from framework.apply import apply_op
 from framework.graph import Edge, Node, OpNode, Saved
 from framework.promotion import as_operand, can_cast, convert, scalar
 from framework.size import Size
@@ -22,7 +23,6 @@ from framework.tensor import (
     MADE_WITHOUT_GRAD,
     TRACKED,
     Tensor,
-    apply_op,
     ask_geometry,
     edge_of,
     geometry,
@@ -202,7 +202,7 @@ def _freeze_operand(node: Node | None, t: Tensor, started: int) -> None:
             for entry in current.saved or ():
                 if type(entry) is Saved and entry.storage is t._storage:
                     entry.freeze(None if entry.tensor is None else edge_of(entry.tensor))
-        stack.extend(edge[0] for edge in current.edges if edge is not None)
+        stack.extend(current.below)
 
 
 def _write(t: Tensor, new: Tensor, cuts: bool) -> None:

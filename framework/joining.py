@@ -10,10 +10,11 @@ from typing import Any
 
 from compiler.ops import compare, movement
 from compiler.ops.creation import iota
+from framework.apply import apply_op
 from framework.elementwise import labelled
 from framework.promotion import convert
 from framework.size import axis_index, axis_indices, shape_argument
-from framework.tensor import Tensor, apply_op
+from framework.tensor import Tensor
 from framework.views import (
     cat,
     contiguous_copy,

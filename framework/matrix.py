@@ -14,12 +14,14 @@ from compiler.ops.compare import eq
 from compiler.ops.compare import where as select_where
 from compiler.ops.contraction import matmul as contract
 from compiler.ops.creation import iota
+from framework.apply import apply_op
 from framework.elementwise import add, labelled, mul, sub
+from framework.graph import shape_of
 from framework.joining import atleast_2d
 from framework.reductions import norm
 from framework.reductions import sum as sum_over
 from framework.size import axis_index
-from framework.tensor import Tensor, apply_op
+from framework.tensor import Tensor
 from framework.views import (
     adjoint,
     broadcast_tensors,
@@ -32,24 +34,35 @@ from framework.views import (
     unsqueeze,
 )
 from kernels import dtypes
+from kernels.dtypes import DType
 
+_BOOL = dtypes.bool_.numpy
 # Names of einsum; lists of labels number them in this order.
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    if a.dtype is not b.dtype:
-        raise RuntimeError(
-            f"expected m1 and m2 to have the same dtype, but got: {a.dtype.name} != {b.dtype.name}"
-        )
-    if a.dtype is dtypes.bool_:
-        raise RuntimeError("matmul is not implemented for 'Bool'; convert with int() or float()")
+    left, right = a._data, b._data
+    if left is None or right is None or left.dtype is not right.dtype or left.dtype is _BOOL:
+        _require_numbers(a.dtype, b.dtype)
     return apply_op(contract, (a, b), {})
+
+
+def _require_numbers(dtype: DType, other: DType) -> None:
+    if dtype is not other:
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {dtype.name} != {other.name}"
+        )
+    if dtype is dtypes.bool_:
+        raise RuntimeError("matmul is not implemented for 'Bool'; convert with int() or float()")
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Matrix product: vectors as rows or columns, leading dimensions broadcast."""
     a, b = input, other
+    left, right = shape_of(a), shape_of(b)
+    if len(left) == 2 == len(right):
+        return _mm(a, b, left, right)
     if a.ndim == 0 or b.ndim == 0:
         raise RuntimeError(
             f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D; use * "
@@ -63,17 +76,17 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         return squeeze(matmul(a, unsqueeze(b, 1)), -1)
     if b.ndim == 2 and a.ndim > 2:
         # One large product instead of one per batch element, and no broadcast copy of b's gradient.
-        rows = _mm(reshape(a, (math.prod(a.shape[:-1]), a.shape[-1])), b)
-        return labelled("UnsafeViewBackward0", reshape(rows, (*a.shape[:-1], b.shape[-1])))
-    out = _mm(a, b) if a.ndim == b.ndim == 2 else _product(a, b)
-    return out if a.ndim == 2 == b.ndim else labelled("BmmBackward0", out)
+        rows = mm(reshape(a, (math.prod(left[:-1]), left[-1])), b)
+        return labelled("UnsafeViewBackward0", reshape(rows, (*left[:-1], right[-1])))
+    return labelled("BmmBackward0", _product(a, b))
 
 
-def _mm(a: Tensor, b: Tensor) -> Tensor:
-    if a.shape[1] != b.shape[0]:
+def _mm(a: Tensor, b: Tensor, left: tuple[int, ...], right: tuple[int, ...]) -> Tensor:
+    (m, k), (rows, n) = left, right
+    if k != rows:
         raise RuntimeError(
-            "mat1 and mat2 shapes cannot be multiplied "
-            f"({a.shape[0]}x{a.shape[1]} and {b.shape[0]}x{b.shape[1]}); the inner sizes must be equal"
+            f"mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {rows}x{n}); "
+            "the inner sizes must be equal"
         )
     return labelled("MmBackward0", _product(a, b))
 
@@ -82,7 +95,7 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """Product of two matrices."""
     if input.ndim != 2 or mat2.ndim != 2:
         raise RuntimeError(f"mm needs two matrices, got {input.ndim}D and {mat2.ndim}D; use matmul")
-    return _mm(input, mat2)
+    return _mm(input, mat2, shape_of(input), shape_of(mat2))
 
 
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from compiler.errors import TraceError
+from compiler.ops import arithmetic, compare
 from framework import (
     access,
     autograd,
     comparison,
     conversion,
     creation,
+    elementwise,
     functional,
     indexing,
     inplace,
@@ -22,6 +24,7 @@ from framework import (
     joining,
     printing,
     random,
+    small,
 )
 from framework import views as v
 from framework.promotion import OPERANDS, as_operand
@@ -102,6 +105,13 @@ _OPERATORS = {
     "xor": functional.bitwise_xor,
     "lshift": functional.bitwise_left_shift,
     "rshift": functional.bitwise_right_shift,
+}
+# Those that are one op on most operands, and what they are on all.
+_OPS = {
+    "add": (arithmetic.add, elementwise.promoting(arithmetic.add)),
+    "sub": (arithmetic.sub, elementwise.subtracted),
+    "mul": (arithmetic.mul, elementwise.promoting(arithmetic.mul)),
+    "truediv": (arithmetic.div, elementwise.divided),
 }
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
@@ -199,8 +209,12 @@ def _attach() -> None:
         setattr(Tensor, f"__{name}__", _operator(function))
         setattr(Tensor, f"__r{name}__", _reflected(function))
         setattr(Tensor, f"__i{name}__", _in_place(function, f"{name}_"))
+    for name, (op, general) in _OPS.items():
+        setattr(Tensor, f"__{name}__", small.binary(op, _operator(general)))
+        setattr(Tensor, f"__r{name}__", _reflected(small.binary(op, general)))
     for name in _COMPARISONS:
-        setattr(Tensor, f"__{name}__", _operator(getattr(functional, name)))
+        op = getattr(compare, name)
+        setattr(Tensor, f"__{name}__", small.binary(op, _operator(elementwise.promoting(op))))
     for name in ("copy_", "fill_", "zero_"):
         setattr(Tensor, name, getattr(inplace, name))
     for name in (

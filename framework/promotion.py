@@ -13,8 +13,9 @@ import numpy as np
 from compiler.ops.compare import cast
 from compiler.ops.op import RuntimeOperand
 from framework.access import keep_in_step
+from framework.apply import apply_op
 from framework.state import ambient
-from framework.tensor import Tensor, apply_op, wrap
+from framework.tensor import Tensor, wrap
 from kernels import dtypes
 from kernels.dtypes import BOOL, FLOATING, INTEGER, DType
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from functools import cache
 from typing import Any, NamedTuple
 
 from compiler.dims import is_symbolic
@@ -15,6 +16,7 @@ from compiler.ops.indexing import gather
 from compiler.ops.op import Op
 from compiler.sizes import any_symbolic, largest
 from compiler.types import TensorType
+from framework.apply import apply_op, apply_reshaped
 from framework.elementwise import abs as absolute
 from framework.elementwise import (
     add,
@@ -35,10 +37,11 @@ from framework.elementwise import (
     sub,
     where,
 )
+from framework.graph import shape_of
 from framework.promotion import FLOATING, convert
 from framework.size import axis_index, axis_indices
 from framework.state import ambient
-from framework.tensor import Tensor, apply_op
+from framework.tensor import Tensor
 from framework.views import reshape, squeeze
 from kernels import dtypes
 from kernels.dtypes import DType
@@ -60,26 +63,34 @@ class Extremum(NamedTuple):
 
 
 def _reduced(op: Op, x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    if op is reduction.sum and axes and not keepdim and len(axes) == len(shape_of(x)):
+        return labelled("SumBackward0", apply_reshaped(op, x, {"axes": axes}, ()))
     out = apply_op(op, (x,), {"axes": axes})
     if keepdim or not axes:
         return out
     # The kept form is a temporary nobody else has, so its row-major reshape need not be a view of it.
-    return _own(apply_op(movement.reshape, (out,), {"shape": _dropped(x, axes)}), op.name)
+    out = apply_op(movement.reshape, (out,), {"shape": _dropped(x, axes)}, alone=True)
+    return labelled(_gradient_name(op.name), out)
+
+
+@cache
+def _gradient_name(name: str) -> str:
+    """How PyTorch spells the gradient of a reduction that drops its axes."""
+    title = "".join(part.capitalize() for part in name.split("_"))
+    return f"{title}Backward{1 if name in ('sum', 'mean', 'prod') else 0}"
 
 
 def _dropped(x: Tensor, axes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of `x` without `axes`."""
-    return () if len(axes) == x.ndim else tuple([n for i, n in enumerate(x.shape) if i not in axes])
+    shape = shape_of(x)
+    return () if len(axes) == len(shape) else tuple([n for i, n in enumerate(shape) if i not in axes])
 
 
 def _own(t: Tensor, name: str) -> Tensor:
     if t._data is None:
         ambient.tracer.part(t)
     t._base, t._view = None, ()
-    if t._node is not None:
-        title = "".join(part.capitalize() for part in name.split("_"))
-        t._node.label = f"{title}Backward{1 if name in ('sum', 'mean', 'prod') else 0}"
-    return t
+    return labelled(_gradient_name(name), t)
 
 
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
@@ -144,7 +155,9 @@ def _without(t: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     return (
         t
         if keepdim or not axes
-        else _own(apply_op(movement.reshape, (t,), {"shape": _dropped(t, axes)}), "var")
+        else labelled(
+            "VarBackward0", apply_op(movement.reshape, (t,), {"shape": _dropped(t, axes)}, alone=True)
+        )
     )
 
 

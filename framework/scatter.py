@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from compiler.ops import compare, indexing, movement
+from framework.apply import apply_op
 from framework.autograd import Function
 from framework.elementwise import labelled, largest_finite
 from framework.indexing import getitem, put, setitem, wrapped
 from framework.promotion import as_operand, convert, scalar
 from framework.size import axis_index
-from framework.tensor import Tensor, apply_op, concrete, wrap
+from framework.tensor import Tensor, concrete, wrap
 from framework.views import expand, reshape, unsqueeze
 from kernels import dtypes
 

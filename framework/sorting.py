@@ -13,13 +13,14 @@ import numpy as np
 
 from compiler.ops.indexing import gather
 from compiler.ops.indexing import take as take_op
+from framework.apply import apply_op
 from framework.autograd import Function
 from framework.elementwise import isnan, labelled, logaddexp, where
 from framework.joining import flip
 from framework.promotion import FLOATING, convert
 from framework.reductions import Extremum
 from framework.size import axis_index
-from framework.tensor import Tensor, apply_op, concrete, wrap
+from framework.tensor import Tensor, concrete, wrap
 from framework.views import cat, movedim, reshape, sliced
 from kernels import dtypes
 from kernels.dtypes import DType

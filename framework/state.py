@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Callable, Iterator
 from types import CodeType
@@ -18,6 +19,19 @@ from kernels.dtypes import DType
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Unusual:
+    """How many threads capture, or do not record gradients. While none does, no op asks for the modes of its
+    thread, which would take as long as adding some hundred elements.
+    """
+
+    threads: int = 0
+
+
+unusual = Unusual()
+_counting = threading.RLock()
+_set = threading.local.__setattr__
+
+
 class Ambient(threading.local):
     """Per-thread state: `tracer` is the active capture or None, `grad_enabled` whether operations are
     recorded.
@@ -26,9 +40,28 @@ class Ambient(threading.local):
     tracer: Any = None
     grad_enabled: bool = True
     default_dtype: DType = dtypes.float32
+    _counted: bool = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _set(self, name, value)
+        counts = self.tracer is not None or not self.grad_enabled
+        if counts is not self._counted:
+            with _counting:
+                _set(self, "_counted", counts)
+                unusual.threads += 1 if counts else -1
 
 
 ambient = Ambient()
+
+
+def _after_fork() -> None:
+    """Only one thread of the parent goes on."""
+    global _counting
+    _counting = threading.RLock()
+    unusual.threads = int(ambient._counted)
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Structure:

@@ -1,28 +1,28 @@
 """Tensor: memory shared between views, its version, and its place in the gradient graph.
 
-Holds the only code that asks whether a capture is active: `payload`, `wrap`, `write`, `apply_op`, `.grad` and
-`_version`. Methods that are functions of tensors are attached by methods.py.
+Holds, with apply.py, the only code that asks whether a capture is active: `payload`, `wrap`, `write`, `.grad`
+and `_version`. Methods that are functions of tensors are attached by methods.py.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 
 from compiler.errors import TraceError
-from compiler.ops.movement import reshape
-from compiler.ops.op import Movement, Op
-from compiler.sizes import resolve, resolve_sharing
+from compiler.sizes import resolve
 from compiler.types import TensorType
 from framework.attached import Attached
 from framework.deferred import Deferred, known
 from framework.device import CPU, device
-from framework.graph import Edge, Node, OpNode, TypeOnly, accumulator_of, saved_entry, saved_levels, shape_of
+from framework.graph import Edge, Node, OpNode, TypeOnly
 from framework.handle import RemovableHandle
-from framework.layout import Geometry, Step, answered, is_row_major, is_way, itself
+from framework.layout import Geometry, Step, answered, is_row_major, itself
 from framework.size import Size, axis_index
 from framework.state import ambient, is_recording, structure, structure_changed
 from framework.storage import Storage, placement
@@ -30,6 +30,18 @@ from kernels import dtypes
 from kernels.dtypes import DType
 
 Array = np.ndarray[Any, Any]
+
+# Held where one of two threads that ask for the same must be the first.
+_first = threading.RLock()
+
+
+def _after_fork() -> None:
+    """Another thread of the parent may have held the lock."""
+    global _first
+    _first = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 # How a view relates to the history of its base.
 TRACKED, DETACHED, MADE_WITHOUT_GRAD = 0, 1, 2
@@ -40,7 +52,7 @@ class Tensor(Attached):
 
     # Instances set only what differs, which keeps making one cheap.
     _data: Array | None = None
-    _storage: Storage
+    _memory: Storage | None = None
     _base: Tensor | None = None
     _view: tuple[Step, ...] = ()
     _view_kind: int = TRACKED
@@ -60,10 +72,6 @@ class Tensor(Attached):
     __array_priority__ = 1000
     # Filled in by interop.py and operations; declared for readers and type checkers.
     __hash__ = object.__hash__
-
-    @staticmethod
-    def __apply_op__(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
-        return apply_op(op, inputs, attrs)
 
     # Type and layout.
 
@@ -278,6 +286,20 @@ class Tensor(Attached):
         return RemovableHandle(self._post_accumulate_hooks, hook)
 
     @property
+    def _storage(self) -> Storage:
+        # Made when first asked for: nobody writes to, views or saves most results.
+        if self._memory is None:
+            made = Storage()
+            with _first:
+                if self._memory is None:
+                    self._memory = made
+        return self._memory
+
+    @_storage.setter
+    def _storage(self, memory: Storage) -> None:
+        self._memory = memory
+
+    @property
     def _version(self) -> int:
         return self._storage.version if ambient.tracer is None else ambient.tracer.version(self)
 
@@ -414,7 +436,6 @@ def wrap(data: Any) -> Tensor:
         return tracer.wrap(data)
     t = _new(Tensor)
     t._data = data
-    t._storage = Storage()
     return t
 
 
@@ -466,104 +487,8 @@ def way_to(t: Tensor) -> tuple[Geometry | tuple[int, ...], tuple[Step, ...]]:
     return start, (*steps, *t._view)
 
 
-def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
-    """Run `op` on tensors, arrays and Python numbers; a view keeps its base, and the gradient is recorded."""
-    tracer = ambient.tracer
-    if tracer is None:
-        out = _new(Tensor)
-        try:
-            if len(inputs) == 2:  # The most frequent; spared is the making of a list, 0.3 µs of 3.
-                x, y = inputs
-                x, y = x._data if isinstance(x, Tensor) else x, y._data if isinstance(y, Tensor) else y
-                out._data = op.compute(x, y, **attrs)
-            else:
-                out._data = op.compute(*[x._data if isinstance(x, Tensor) else x for x in inputs], **attrs)
-        except AttributeError:
-            if all(x._data is not None for x in inputs if isinstance(x, Tensor)):
-                raise
-            out._data = op.compute(*[payload(x) if isinstance(x, Tensor) else x for x in inputs], **attrs)
-        out._storage = Storage()
-    else:
-        out = tracer.apply(op, inputs, attrs)
-    if isinstance(op, Movement):
-        _link_view(out, inputs[0], op, attrs)
-    if ambient.grad_enabled:
-        _record(op, inputs, attrs, out)
-    return out
-
-
-def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, Any]) -> None:
-    """Note that `out` shares the memory of `source`, if it does."""
-    made, given = out._data, source._data
-    if made is not None and given is not None:
-        base = made.base
-        # Without elements there is no memory to share, but PyTorch counts versions together.
-        known = base is given or (base is not None and base is given.base) or not made.size
-        if not known and not np.may_share_memory(made, given):
-            return
-    elif op is reshape:
-        start, steps = way_to(source)
-        # Any other movement is a view, and so is a reshape of what lies in order.
-        if steps or (start and isinstance(start[0], tuple)):
-            shares, condition = resolve_sharing("reshape is a view", is_way, start, (*steps, (op, attrs)))
-            if condition is not None:
-                condition.about = source, out
-            if not shares:
-                return
-    # To a recording a view that existed is memory of its own: what it views is another's in another call.
-    viewed = source._base is not None and source._view_kind != DETACHED
-    through = viewed and (made is not None or given is None)
-    out._storage = source._storage
-    out._base = source._base if through else source
-    if made is None:
-        out._deferred = None  # a view is computed from its base
-    out._view = (*source._view, (op, attrs)) if through else ((op, attrs),)
-    if not ambient.grad_enabled or (viewed and source._view_kind == MADE_WITHOUT_GRAD):
-        out._view_kind = MADE_WITHOUT_GRAD
-    out._view_version = out._version
-
-
-def _record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], out: Tensor) -> None:
-    edges: list[Edge | None] = []
-    needed = False
-    for x in inputs:
-        edge = None
-        if isinstance(x, Tensor) and (x._requires_grad or x._node is not None or x._base is not None):
-            edge = edge_of(x)
-            needed = needed or edge is not None
-        edges.append(edge)
-    if needed and out.dtype.is_floating_point:
-        out._node = op_node(op, inputs, attrs, out, edges)
-
-
-def op_node(
-    op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], out: Tensor, edges: list[Edge | None]
-) -> OpNode | None:
-    """The node of one application, saving exactly what the gradient rules read; None when no rule asks.
-
-    `edges` has one entry per input.
-    """
-    positions, reads = saved_levels(op, tuple([edge is not None for edge in edges]))
-    if not positions:
-        return None
-    saved: list[Any] = [None] * (len(inputs) + 1)
-    for slot, level in reads:
-        if slot == 0:
-            saved[0] = saved_entry(out, level, is_output=True)
-        elif isinstance(inputs[slot - 1], Tensor):
-            saved[slot] = saved_entry(inputs[slot - 1], level)
-        else:
-            # A rule may meet a number without the tensor that gave it its dtype.
-            saved[slot] = op.typed(inputs)[slot - 1]
-    if len(positions) == len(inputs):
-        kept, shapes = tuple(edges), tuple([shape_of(x) for x in inputs])
-    else:
-        kept, shapes = tuple([edges[i] for i in positions]), tuple([shape_of(inputs[i]) for i in positions])
-    return OpNode(op, attrs, kept, positions, saved, shapes)
-
-
 def edge_of(t: Tensor) -> Edge | None:
-    """Where the gradient of `t` goes: its node, the accumulator of a leaf, or None.
+    """Where the gradient of `t` goes: its node, itself where it is a leaf, or None.
 
     A view whose base was written since gets its history anew, from the base's.
     """
@@ -571,7 +496,7 @@ def edge_of(t: Tensor) -> Edge | None:
         _renew_history(t)
     if t._node is not None:
         return t._node, t._output
-    return (accumulator_of(t), 0) if t._requires_grad else None
+    return (t, 0) if t._requires_grad else None
 
 
 def _renew_history(t: Tensor) -> None:
@@ -588,7 +513,7 @@ def _renew_history(t: Tensor) -> None:
     for op, attrs in t._view:
         moved = op.infer(kind, **attrs)
         saved = [TypeOnly(moved.shape, kind.dtype), TypeOnly(kind.shape, kind.dtype)]
-        edge = OpNode(op, attrs, (edge,), (0,), saved, (kind.shape,)), 0
+        edge = OpNode.made(op, attrs, (edge,), (0,), saved, (kind.shape,)), 0
         kind = moved
     retained = t._retains_grad
     t._node, t._output = edge

@@ -16,11 +16,12 @@ from compiler.dims import is_symbolic
 from compiler.ops import compare, movement
 from compiler.sizes import any_symbolic, known_equal
 from framework.access import keep_in_step
+from framework.apply import apply_op
 from framework.elementwise import labelled
 from framework.promotion import convert, result_type
 from framework.size import Size, axis_index, axis_indices, shape_argument
 from framework.storage import placement, root_of
-from framework.tensor import Tensor, apply_op, ask_geometry, concrete
+from framework.tensor import Tensor, ask_geometry, concrete
 from kernels import dtypes
 
 
@@ -30,6 +31,10 @@ def _reshaped(input: Tensor, shape: tuple[int, ...], name: str = "ViewBackward0"
 
 def _resolved(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
     """`shape` with its -1, if any, worked out. Raises RuntimeError when `count` elements do not fit."""
+    if all(map(_is_size, shape)):
+        if math.prod(shape) == count:
+            return shape
+        raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}")
     unknown = [i for i, n in enumerate(shape) if n == -1]
     if len(unknown) > 1:
         raise RuntimeError("only one dimension can be inferred")
@@ -51,6 +56,10 @@ def _resolved(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
     return shape
 
 
+def _is_size(n: Any) -> bool:
+    return type(n) is int and n >= 0
+
+
 def reshape(input: Tensor, *args: Any, shape: Any = None) -> Tensor:
     """The elements in row-major order in another shape; a view where strides allow, a copy otherwise."""
     return _reshaped(input, _resolved(shape_argument(args if shape is None else (shape,)), input.numel()))
@@ -62,7 +71,10 @@ def view(input: Tensor, *shape: Any) -> Tensor:
     if len(shape) == 1 and isinstance(shape[0], dtypes.DType):
         return _view_dtype(input, shape[0])
     target = _resolved(shape_argument(shape), input.numel())
-    if not ask_geometry("it can be viewed", _is_viewable, input, target):
+    data = input._data
+    if (data is None or not data.flags.c_contiguous) and not ask_geometry(
+        "it can be viewed", _is_viewable, input, target
+    ):
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one dimension spans "
             "across two "

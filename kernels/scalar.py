@@ -119,6 +119,17 @@ def _other_sign(k: Any, remainder: Any, y: Any) -> Any:
     return k.and_(k.ne(remainder, 0), k.xor(k.lt(remainder, 0), k.lt(y, 0)))
 
 
+# Integers of the size of floating elements.
+_BITS = {np.dtype(np.float32): np.dtype(np.int32), np.dtype(np.float64): np.dtype(np.int64)}
+
+
+def _is_zero(x: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether a number, or an array of this dtype without axes, is 0 and not -0.0."""
+    if type(x) is np.ndarray:
+        return x.dtype is dtype and not x.ndim and not any(x.tobytes())
+    return type(x) is int and x == 0
+
+
 class NumpyScalars:
     """The vocabulary on ndarrays: eager values, and the oracle of every back-end test.
 
@@ -157,8 +168,23 @@ class NumpyScalars:
     or_ = staticmethod(np.bitwise_or)
     xor = staticmethod(np.bitwise_xor)
     invert = staticmethod(np.invert)
-    where = staticmethod(np.where)
     random_bits = staticmethod(random_bits)
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        if type(y) is np.ndarray and y.size > 2048:
+            bits = _BITS.get(y.dtype)
+            if bits is not None and _is_zero(x, y.dtype):
+                # Half the time of np.where at 4096 elements, a quarter at 65536. Of bits, that nothing is a
+                # NaN.
+                return self._kept(y, self.invert(condition), bits)
+        return np.where(condition, x, y)
+
+    def _kept(self, x: Any, condition: Any, bits: np.dtype[Any]) -> Any:
+        """Floating `x` where `condition` holds, zeros elsewhere; `bits` are integers of its size."""
+        if condition.shape != x.shape:
+            return np.multiply(x.view(bits), condition).view(x.dtype)
+        ones = condition.astype(bits)
+        return np.multiply(x.view(bits), ones, ones).view(x.dtype)
 
     def floor_div(self, x: Any, y: Any) -> Any:
         return float_floor_div(self, x, y) if np.result_type(x, y).kind == "f" else np.floor_divide(x, y)
@@ -226,6 +252,10 @@ class PooledScalars(NumpyScalars):
     eq, ne = _into_reused(np.equal, np.dtype(bool)), _into_reused(np.not_equal, np.dtype(bool))
     lt, le = _into_reused(np.less, np.dtype(bool)), _into_reused(np.less_equal, np.dtype(bool))
     gt, ge = _into_reused(np.greater, np.dtype(bool)), _into_reused(np.greater_equal, np.dtype(bool))
+
+    def _kept(self, x: Any, condition: Any, bits: np.dtype[Any]) -> Any:
+        """As above, without a second large array."""
+        return self.mul(x.view(bits), condition).view(x.dtype)
 
     def rsqrt(self, x: Any) -> Any:
         return self.div(1, self.sqrt(x))

@@ -25,9 +25,11 @@ class Product(Op):
 def _matmul(a: Array, b: Array) -> Array:
     if a.dtype != b.dtype or a.ndim < 2 or b.ndim < 2:
         raise TypeError("matmul operands differ")  # `infer` says it better
-    wide = dtypes.of_numpy(a.dtype).arithmetic.numpy
-    out = np.matmul(a.astype(wide, copy=False), b.astype(wide, copy=False))
-    return np.ascontiguousarray(out, a.dtype)
+    dtype = dtypes.of_numpy(a.dtype)
+    if dtype.compute is None:
+        return np.ascontiguousarray(np.matmul(a, b))
+    wide = dtype.compute.numpy
+    return np.ascontiguousarray(np.matmul(a.astype(wide), b.astype(wide)), a.dtype)
 
 
 def _matmul_type(a: TensorType, b: TensorType) -> TensorType:

@@ -95,6 +95,8 @@ permute: Movement = Movement(
 
 def swap_last(x: Any) -> Any:
     """`x` with its last two axes exchanged."""
+    if type(x) is np.ndarray:
+        return x.swapaxes(-1, -2)
     n = len(x.shape)
     return permute(x, axes=(*range(n - 2), n - 1, n - 2))
 

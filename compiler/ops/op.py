@@ -20,12 +20,15 @@ from compiler import where as location
 from compiler.dims import is_symbolic
 from compiler.ir import Apply, Measure, Value, constant
 from compiler.types import TensorType, type_of_array
-from kernels import dtypes, memory
+from kernels import dtypes
 from kernels.dtypes import DType
+from kernels.memory import LARGE
 from kernels.scalar import EXPENSIVE, NumpyScalars, PooledScalars
 
 TABLE: dict[str, Op] = {}
 NUMPY = NumpyScalars()
+ndarray = np.ndarray
+_BOOL = np.dtype(np.bool_)
 POOLED = PooledScalars()
 NUMBERS = (int, float)  # Python's, bool included; they take the dtype of the other operand.
 
@@ -53,23 +56,30 @@ class RuntimeOperand:
 GradientRule = Callable[..., Any]
 
 
+def _quiet() -> Callable[..., Any]:
+    """What calls a function in a context in which NumPy neither warns nor raises for floating-point
+    errors."""
+    context = contextvars.copy_context()
+    context.run(partial(np.seterr, all="ignore"))
+    return context.run
+
+
 class _Quiet(threading.local):
-    """A context of this thread in which NumPy neither warns nor raises for floating-point errors."""
-
     def __init__(self) -> None:
-        context = contextvars.copy_context()
-        context.run(partial(np.seterr, all="ignore"))
-        self.run = context.run
+        self.run = _quiet()
 
 
-_quiet = _Quiet()
+_own = _Quiet()
+# For the shortest of calls: to ask for a thread's own context takes longer than to enter one. One thread at a
+# time can; another gets a RuntimeError, and does better with its own.
+quiet = _quiet()
 
 
 def run_quietly(function: Callable[..., Any], *arguments: Any, **attrs: Any) -> Any:
     """`function(...)` without NumPy's floating-point warnings: 0.3 µs, where entering np.errstate takes 1.4
     µs."""
     try:
-        return _quiet.run(function, *arguments, **attrs)
+        return _own.run(function, *arguments, **attrs)
     except RuntimeError as error:
         if not _is_inside(error):
             raise
@@ -181,7 +191,7 @@ class Op:
         traced = False
         for x in inputs:
             kind = type(x)
-            if kind is np.ndarray or kind is float or kind is int:
+            if kind is ndarray or kind is float or kind is int:
                 continue
             hook = getattr(kind, "__apply_op__", None)
             if hook is not None:
@@ -195,7 +205,7 @@ class Op:
         """The value on arrays and Python numbers. Raises what the check or the type rule says, before any
         work."""
         for x in inputs:
-            if type(x) is not np.ndarray:
+            if type(x) is not ndarray:
                 inputs = self.typed(inputs)
                 break
         if self.check is not None:
@@ -203,7 +213,7 @@ class Op:
             if failed is not None and failed.any():
                 raise self.check.error(*inputs, **attrs)
         try:
-            return _quiet.run(self.eager, *inputs, **attrs)
+            return _own.run(self.eager, *inputs, **attrs)
         except RuntimeError as error:
             if not _is_inside(error):
                 raise
@@ -225,17 +235,19 @@ class Op:
     def typed(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Inputs with every Python number made a 0-d array of the last typed operand's dtype, but the
         condition's."""
-        for x in inputs:
-            if type(x) is not np.ndarray and isinstance(x, NUMBERS):
-                break
-        else:
+        last, numbers = None, []
+        for i, x in enumerate(inputs):
+            if type(x) is not ndarray and isinstance(x, NUMBERS):
+                numbers.append(i)
+            elif i or not self.condition:
+                last = x
+        if not numbers:
             return inputs
-        dtype: Any = dtypes.float32
-        for x in inputs[1:] if self.condition else inputs:
-            if not isinstance(x, NUMBERS):
-                dtype = x.dtype
-        dtype = element_type(dtype)
-        return tuple([typed_number(x, dtype) if isinstance(x, NUMBERS) else x for x in inputs])
+        dtype = dtypes.float32 if last is None else element_type(last.dtype)
+        typed = list(inputs)
+        for i in numbers:
+            typed[i] = typed_number(inputs[i], dtype)
+        return tuple(typed)
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -264,10 +276,11 @@ def typed_number(x: bool | float, dtype: DType) -> Any:
 
     A runtime number or a symbolic size becomes an IR value.
     """
-    if isinstance(x, RuntimeOperand):
-        return x.typed(dtype)
-    if is_symbolic(x):
-        return Measure(TensorType((), dtype), size=x)  # type: ignore[arg-type]
+    if type(x) is not float and type(x) is not int:
+        if isinstance(x, RuntimeOperand):
+            return x.typed(dtype)
+        if is_symbolic(x):
+            return Measure(TensorType((), dtype), size=x)  # type: ignore[arg-type]
     return _number(x, dtype, math.copysign(1.0, x) if x == 0 else 1.0)
 
 
@@ -281,6 +294,13 @@ def _number(x: bool | float, dtype: DType, sign: float) -> np.ndarray[Any, Any]:
             made = np.asarray(x).astype(dtype.numpy)
     made.flags.writeable = False
     return made
+
+
+def owned(out: Any) -> np.ndarray[Any, Any]:
+    """What NumPy's functions give, as a row-major array: of operands without axes they make scalars, and they
+    give a transposed operand's layout to the result, while traced strides are known.
+    """
+    return out if type(out) is ndarray and out.flags.c_contiguous else np.array(out, order="C")
 
 
 def _listed(types: tuple[TensorType, ...]) -> str:
@@ -306,6 +326,13 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     )
 
 
+class _Steps:
+    """Stands for the scalar vocabulary; what it gives is a function's name with its operands."""
+
+    def __getattr__(self, function: str) -> Callable[..., Any]:
+        return lambda *operands: (function, operands)
+
+
 class _Probe:
     """Stands for the scalar vocabulary and notes which of its functions a body calls."""
 
@@ -322,10 +349,9 @@ class Elementwise(Op):
     meaning.
 
     Inputs broadcast and have one dtype, but for a leading bool `condition`. 16-bit floats enter the body as
-    float32, and
-    its result is rounded once, to the output's dtype. `unit` is the second operand that changes nothing,
-    `domain` the
-    interval the law tests draw inputs from.
+    float32, and its result is rounded once, to the output's dtype, which is `fixed` where it is not the
+    inputs'. `unit` is the second operand that changes nothing, `domain` the interval that the law tests draw
+    inputs from.
     """
 
     def __init__(
@@ -336,14 +362,58 @@ class Elementwise(Op):
         unit: float | None = None,
         condition: bool = False,
         domain: tuple[float, float] = (-3.0, 3.0),
+        fixed: np.dtype[Any] | None = None,
         **others: Any,
     ) -> None:
         super().__init__(*facts, **others)
         self.body = body
+        self.fixed = fixed
         self.commutative = commutative
         self.unit = unit
         self.condition = condition
         self.domain = domain
+
+    def compute(self, *inputs: Any, **attrs: Any) -> np.ndarray[Any, Any]:
+        last = inputs[-1] if type(inputs[-1]) is ndarray else inputs[0]
+        function = self.direct.get(last.dtype) if type(last) is ndarray else None
+        if function is not None:
+            dtype = last.dtype
+            arrays = []
+            for x in inputs:
+                if type(x) is not ndarray:
+                    if type(x) is not float and type(x) is not int:
+                        break
+                    x = typed_number(x, dtypes.of_numpy(dtype))
+                elif x.nbytes >= LARGE or x.dtype is not (_BOOL if self.condition and not arrays else dtype):
+                    break
+                arrays.append(x)
+            else:
+                try:
+                    return owned(quiet(function, *arrays))
+                except (ValueError, RuntimeError):
+                    pass  # below it is said in our words, or done in another context
+        return super().compute(*inputs, **attrs)
+
+    @cached_property
+    def direct(self) -> dict[np.dtype[Any], Callable[..., Any]]:
+        """By the one dtype of small inputs: what computes the value on any such arrays, as `eager` does."""
+        arity = self.body.__code__.co_argcount - 1
+        if self.body.__code__.co_kwonlyargcount or self.check is not None:
+            return {}
+        last = self.body(_Steps(), *range(arity))
+        if not isinstance(last, tuple):
+            return {}  # an operand itself, whose memory must not be shared
+        name, operands = last
+        only = getattr(NUMPY, name) if operands == tuple(range(arity)) else None
+        if not isinstance(only, np.ufunc):
+            floats = (dtypes.float32.numpy, dtypes.float64.numpy)
+            return dict.fromkeys(floats, partial(self.body, NUMPY)) if self.fixed is None else {}
+        found = {}
+        for dtype in dtypes.DTYPES.values():
+            loop = f"{dtype.numpy.char * arity}->{(self.fixed or dtype.numpy).char}"
+            if dtype.compute is None and loop in only.types:
+                found[dtype.numpy] = only
+        return found
 
     @cached_property
     def functions(self) -> frozenset[str]:
@@ -399,12 +469,12 @@ def elementwise(
         if common.itemsize == 2 and dtypes.of_numpy(common).compute is not None:
             wide = tuple(x.astype(np.float32) if x.dtype == common else x for x in inputs)
             out = body(NUMPY, *wide, **attrs)
-        elif inputs[0].nbytes < memory.LARGE and inputs[-1].nbytes < memory.LARGE:
+        elif inputs[0].nbytes < LARGE and inputs[-1].nbytes < LARGE:
             out = body(NUMPY, *inputs, **attrs)
         else:
             out = body(POOLED, *inputs, **attrs)
         output = attrs["dtype"].numpy if attrs else fixed or common
-        if type(out) is np.ndarray and out.dtype is output and out.flags.c_contiguous:
+        if type(out) is ndarray and out.dtype is output and out.flags.c_contiguous:
             for x in inputs:
                 if out is x:
                     return out.copy()  # An identity body must not share the caller's memory.
@@ -429,7 +499,9 @@ def elementwise(
 
     arity = body.__code__.co_argcount - 1
     samples = tuple(Sample(s.inputs, attrs or {}) for s in _ELEMENTWISE_SAMPLES[arity])
-    op = Elementwise(name, eager, infer, grads, samples=samples, body=body, condition=condition, **facts)
+    op = Elementwise(
+        name, eager, infer, grads, samples=samples, body=body, condition=condition, fixed=fixed, **facts
+    )
     return op
 
 

@@ -69,18 +69,26 @@ def highest(dtype: DType) -> float | int | bool:
 
 
 def _widened(x: Array) -> Array:
-    return x.astype(np.float32) if dtypes.of_numpy(x.dtype).compute is not None else x
+    return x.astype(np.float32) if x.itemsize == 2 and dtypes.of_numpy(x.dtype).compute is not None else x
 
 
 def _sum(x: Array, *, axes: Ints) -> Array:
     wide = _widened(x)
-    trailing = x.flags.c_contiguous and axes == tuple(range(x.ndim - len(axes), x.ndim))
-    # NumPy adds pairwise only along the innermost axis; elsewhere 1e6 float32 rows of 0.1 come out 1e-3 off.
-    accumulator = np.float64 if wide.dtype == np.float32 and not trailing else wide.dtype
+    accumulator = wide.dtype
+    if accumulator == np.float32 and not (x.flags.c_contiguous and axes == _LAST[x.ndim][len(axes)]):
+        # NumPy adds pairwise only along the innermost axis; elsewhere 1e6 float32 rows of 0.1 come out 1e-3
+        # off.
+        accumulator = np.float64
     return _rounded(np.add.reduce(wide, axis=axes, dtype=accumulator, keepdims=True), x)
 
 
+# By rank and count, the last axes.
+_LAST = [[tuple(range(rank - count, rank)) for count in range(rank + 1)] for rank in range(65)]
+
+
 def _rounded(out: Any, x: Array) -> Array:
+    if type(out) is np.ndarray and out.dtype is x.dtype and out.flags.c_contiguous:
+        return out
     return np.asarray(out).astype(x.dtype, order="C", copy=False)
 
 

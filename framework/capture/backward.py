@@ -26,7 +26,7 @@ from compiler.program import Arena, Executable
 from compiler.types import TensorType
 from framework import autograd
 from framework.capture.tracer import Source, Tracer
-from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved
+from framework.graph import Edge, Node, OpNode, Saved
 from framework.inplace import Overwrite, WriteThroughView
 from framework.state import ambient
 from framework.tensor import Tensor, edge_of, geometry
@@ -284,12 +284,12 @@ class Tape:
     def __init__(self, roots: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
         self.dtype = ambient.default_dtype
         edges = [edge_of(t) for t in targets]
-        self.ends: dict[Node, End] = {edge[0]: End(edge[0]) for edge in edges if edge is not None}
+        self.ends: dict[Any, End] = {edge[0]: End(edge[0]) for edge in edges if edge is not None}
         self.targets = [self._moved(edge) for edge in edges]
         self.target_types = [TensorType(tuple(t.shape), t.dtype) for t in targets]
         self.roots = [self._moved(edge_of(r)) for r in roots]
         self.root_types = [TensorType(tuple(r.shape), r.dtype) for r in roots]
-        stack = [edge[0] for edge in self.roots if edge is not None]
+        stack = [edge[0] for edge in self.roots if edge is not None and isinstance(edge[0], Node)]
         seen: set[Node] = {*self.ends.values()}
         while stack:
             node = stack.pop()
@@ -297,13 +297,13 @@ class Tape:
                 continue
             seen.add(node)
             node.edges = tuple(map(self._moved, node.edges))
-            stack += [edge[0] for edge in node.edges if edge is not None]
+            stack += node.below
             for entry in (node.saved or ()) if isinstance(node, OpNode) else ():
                 if type(entry) is Saved and entry.storage is not None:
                     entry.check(node)
                     edge = self._moved(edge_of(entry.tensor))
                     entry.freeze(edge)
-                    stack += [] if edge is None else [edge[0]]
+                    stack += [edge[0]] if edge is not None and isinstance(edge[0], Node) else []
                 if type(entry) is Saved:
                     entry.tensor = _NO_TENSOR
 
@@ -331,11 +331,13 @@ class End(Node):
 
     __slots__ = ("output_count",)
 
-    def __init__(self, replaced: Node) -> None:
+    def __init__(self, replaced: Any) -> None:
         super().__init__(())
-        self.output_count = replaced.output_count
         # The engine visits nodes in this order, and this one after all that lead to it.
-        self.sequence = replaced.sequence
+        if isinstance(replaced, Node):
+            self.output_count, self.sequence = replaced.output_count, replaced.sequence
+        else:
+            self.output_count, self.sequence = 1, -self.sequence
 
 
 # What a saved value came from, when that is gone: not an output.
@@ -377,7 +379,7 @@ def runs_user_code(roots: Sequence[Tensor], sources: Sequence[Source]) -> bool:
         if node in seen:
             continue
         seen.add(node)
-        if isinstance(node, AccumulateGrad):
+        if not isinstance(node, Node):
             raise TraceError("a leaf that requires grad is made inside @compile: make it outside")
         found = found or bool(node.hooks) or type(node) not in _OWN_NODES
         stack += [edge[0] for edge in node.edges if edge is not None]
@@ -394,6 +396,8 @@ def _holding(root: Tensor, ends: Collection[Node]) -> frozenset[int]:
         if node in seen:
             continue
         seen.add(node)
+        if not isinstance(node, Node):
+            continue
         saved: Any = getattr(node, "saved", None)
         if any(type(entry) is Saved for entry in saved or ()) if isinstance(node, OpNode) else saved:
             found.add(id(node))
@@ -405,7 +409,7 @@ def _holding(root: Tensor, ends: Collection[Node]) -> frozenset[int]:
 def _cut_off(owners: Sequence[Tensor]) -> Iterator[None]:
     """End the history at tensors from outside, without their hooks: outside, both act again."""
     edges = [edge_of(t) for t in owners]
-    nodes: list[Node] = list({edge[0]: None for edge in edges if edge is not None})
+    nodes = list({edge[0]: None for edge in edges if edge is not None and isinstance(edge[0], Node)})
     before = [(node.edges, node.hooks, node.retained) for node in nodes]
     hooks = [t._hooks for t in owners]
     for node in nodes:

@@ -253,7 +253,7 @@ class Driver:
     def node_in(self, t: Tensor) -> Value:
         """The node of a tensor's value now, where no outcome is being recorded."""
         data = t._data
-        if data is None or t._base is not None or t._storage.exposed:
+        if data is None or t._base is not None or (t._memory is not None and t._memory.exposed):
             return self.read(t).node
         value = self.stretch.memory.get(id(data))
         return self._adopt(data).node if value is None else value.node
@@ -272,14 +272,14 @@ class Driver:
         """The present value of the memory of `t`, no view."""
         data = t._data
         assert data is not None, "a tensor of its own memory has it"
-        if t._storage.exposed:
+        if t._memory is not None and t._memory.exposed:
             return self._found_in(data)
         return self.stretch.memory.get(id(data)) or self._adopt(data)
 
     def tensor(self, value: Deferred) -> Tensor:
         """A tensor of a value that nobody else has."""
         t = _new(Tensor)
-        t._storage = _new(Storage)
+        t._memory = _new(Storage)
         t._deferred = value
         t._traced = value.node.type
         self.stretch.tensors.append(_ref(t))

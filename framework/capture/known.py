@@ -138,8 +138,9 @@ class Call:
             t = tensors[i]
             self.values.append(values[i] if reads else None)
             self.tensors.append(t)
-            self.storages.append(t._storage)
-            self.versions.append(t._storage.version)
+            storage = t._memory or t._storage
+            self.storages.append(storage)
+            self.versions.append(storage.version)
 
     def unchanged(self) -> bool:
         """Whether what is kept is there, and was not written to."""
@@ -241,7 +242,7 @@ class _Inside:
                 node.op, node.attrs, node.positions = step.op, step.attrs, step.positions
                 node.edges, node.shapes, node.saved = edges, step.shapes, saved
             else:
-                node = OpNode(step.op, step.attrs, edges, step.positions, saved or [], step.shapes)
+                node = OpNode.made(step.op, step.attrs, edges, step.positions, saved or [], step.shapes)
                 node.saved = saved
                 node.sequence = last.sequence - (len(steps) - 1 - number)
             node.label = step.label

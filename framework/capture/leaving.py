@@ -74,17 +74,17 @@ def is_freed(node: Node) -> bool:
         current = stack.pop()
         if isinstance(current, OpNode) and current.saved is None:
             return True
-        for edge in current.edges:
-            if edge is not None and edge[0] not in seen:
-                seen.add(edge[0])
-                stack.append(edge[0])
+        for below in current.below:
+            if below not in seen:
+                seen.add(below)
+                stack.append(below)
     return False
 
 
 def is_plain_view(x: Tensor, owner: Tensor) -> bool:
     """Whether nothing but movements leads from `owner` to `x`."""
     end, edge = edge_of(owner), edge_of(x)
-    while edge is not None and edge != end:
+    while edge is not None and (end is None or edge[0] is not end[0] or edge[1] != end[1]):
         node = edge[0]
         if not isinstance(node, OpNode) or not isinstance(node.op, Movement) or node.hooks or node.retained:
             return False

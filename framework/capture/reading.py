@@ -12,7 +12,7 @@ import numpy as np
 from compiler.types import TensorType
 from framework.capture.known import Gradient, Inner, Kept, KnownCall
 from framework.deferred import Deferred
-from framework.graph import ROOM, AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly
+from framework.graph import ROOM, Edge, Node, OpNode, Saved, TypeOnly
 from framework.storage import Storage
 from framework.tensor import Tensor, edge_of
 
@@ -80,12 +80,12 @@ class Reader:
         stack: list[Node | None] = [result._node]
         while stack:
             node = stack.pop()
-            if node is None or node.sequence <= self.started or type(node) is AccumulateGrad or node in nodes:
+            if node is None or node.sequence <= self.started or node in nodes:
                 continue
             if type(node) is not OpNode or node.hooks or node.retained or node.saved is None:
                 raise UnfitError
             nodes[node] = None
-            stack += [edge[0] for edge in node.edges if edge is not None]
+            stack += node.below
             for entry in node.saved:
                 t = entry.tensor if type(entry) is Saved else None
                 if t is not None and id(t) in self.numbers:

@@ -15,7 +15,7 @@ from compiler.ir import Value
 from framework.capture.known import CallNode
 from framework.capture.observe import is_own_class
 from framework.deferred import Deferred
-from framework.graph import AccumulateGrad, Edge, Node, OpNode, Saved, TypeOnly, shape_of
+from framework.graph import Edge, Node, OpNode, Saved, TypeOnly, shape_of
 from framework.optim.optimizer import Optimizer
 from framework.storage import root_of
 from framework.tensor import Tensor, edge_of
@@ -188,24 +188,25 @@ def backward(
     driver: Driver, roots: list[Tensor], gradients: list[Any], keep: bool, body: Callable[[], Any]
 ) -> None:
     """A backward pass that adds to `.grad`."""
-    nodes: dict[Node, int] = {}
+    nodes: dict[Node | Tensor, int] = {}
     key = _signature([edge_of(root) for root in roots], nodes)
     seeds = [g.node for g in gradients if type(g) is Deferred and g.stretch is driver.stretch]
     if key is None or len(seeds) < len(gradients):
         body()
         return
-    leaves = [n.tensor for n in nodes if isinstance(n, AccumulateGrad)]
+    leaves = [n for n in nodes if isinstance(n, Tensor)]
     if again(driver, (*seeds, *key), lambda: leaves, body) and not keep:
         for node in nodes:
-            node.release()
+            if isinstance(node, Node):
+                node.release()
 
 
-def _signature(roots: list[Edge | None], nodes: dict[Node, int]) -> list[Any] | None:
+def _signature(roots: list[Edge | None], nodes: dict[Node | Tensor, int]) -> list[Any] | None:
     """What a backward pass from `roots` depends on; None where that is more than ops and fresh values. Fills
     `nodes`.
     """
     key: list[Any] = []
-    stack: list[Node] = []
+    stack: list[Node | Tensor] = []
 
     def number(edge: Edge | None) -> Any:
         if edge is None:
@@ -233,11 +234,10 @@ def _signature(roots: list[Edge | None], nodes: dict[Node, int]) -> list[Any] | 
                 return None
             key += (node.op, exact_key(node.attrs), node.positions, node.shapes, *entries)
             key += map(number, node.edges)
-        elif type(node) is AccumulateGrad:
-            t = node.tensor
-            if t._hooks or t._post_accumulate_hooks:
+        elif isinstance(node, Tensor):
+            if node._hooks or node._post_accumulate_hooks:
                 return None
-            key += (id(t), shape_of(t), t._grad is None)
+            key += (id(node), shape_of(node), node._grad is None)
         else:
             return None
     return key

@@ -6,10 +6,11 @@ Knows tensors and the sources of a recording; the memory of a call is its caller
 from __future__ import annotations
 
 from compiler.errors import TraceError
+from framework.apply import apply_op
 from framework.capture.leaving import Leaving, is_detached, is_plain_view
 from framework.capture.tracer import Chain, Source
 from framework.state import set_grad_enabled
-from framework.tensor import TRACKED, Tensor, apply_op, edge_of
+from framework.tensor import TRACKED, Tensor, edge_of
 
 
 class Result:

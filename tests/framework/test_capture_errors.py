@@ -461,17 +461,24 @@ def test_an_op_whose_result_nobody_uses_raises_all_the_same() -> None:
 
 
 def test_a_refused_capture_keeps_nothing() -> None:
-    """Of the gradient graph of a leaf least of all: its order would be another in the next backward."""
+    """Of the gradient graph of a leaf least of all, whose memory would live as long."""
     weight = fw.ones(3).requires_grad_()
 
     def function(x: fw.Tensor) -> fw.Tensor:
         (weight * x).sum().backward()
         return x * 2 if x.sum().item() > 0 else x
 
+    def edges() -> list[Any]:
+        found = [x for x in gc.get_referrers(weight) if type(x) is tuple and len(x) == 2]
+        return [x for x in found if type(x[1]) is int]
+
     gc.disable()
     try:
+        graph = weight * 2
+        assert edges()
+        del graph
         fw.compile(function)(fw.ones(3))
-        assert weight._accumulator is not None and weight._accumulator() is None
+        assert not edges()
     finally:
         gc.enable()
 
