@@ -19,6 +19,7 @@ from compiler.types import TensorType, contiguous_strides
 from kernels import dtypes
 from kernels.cpu.runner import Work
 from kernels.dtypes import DType
+from kernels.files import Placed, reach
 from kernels.recorder import Recorder, Register
 from kernels.spec import (
     RUNTIME,
@@ -87,6 +88,24 @@ class Kernel:
         strides = tuple(p.strides for p in self.places)
         index_strides = tuple(p.index_stride for p in self.places)
         return Work(self.spec, self.extents, strides, index_strides, self.parts, self.serial)
+
+    def placed(self) -> Placed:
+        """The kernel with as much memory as its buffers have, for a file."""
+        work = self.work()
+        # An input need not be contiguous, nor start at its lowest element.
+        spans: dict[Buffer | None, tuple[int, int]] = {}
+        for operand, place in enumerate(self.places):
+            if place.buffer is not None:
+                low, high = reach(work, operand)
+                start, stop = spans.get(place.buffer, (0, math.prod(place.buffer.type.shape)))
+                spans[place.buffer] = min(start, place.offset + low), max(stop, place.offset + high + 1)
+        numbers = {buffer: number for number, buffer in enumerate(spans)}
+        return Placed(
+            work,
+            tuple(numbers.get(p.buffer, -1) for p in self.places),
+            tuple(p.offset - spans.get(p.buffer, (0, 0))[0] for p in self.places),
+            tuple(stop - start for start, stop in spans.values()),
+        )
 
 
 Geometry = tuple[Shape, tuple[int, ...], int]
