@@ -43,8 +43,8 @@ DEFAULT_SIZES: dict[str, Sizes] = {ELEMENTWISE: (1 << 24,), ROWS: (4096, 4096), 
 # Products in a batch from which on threads need not share a product.
 _MANY = 16
 # AdamW's options: learning rate, decay of the means, epsilon, weight decay; and the step's corrections.
-_RATE, _BETA1, _BETA2, _EPSILON, _DECAY = 1e-3, 0.9, 0.999, 1e-8, 1e-2
-_CORRECTION1, _CORRECTION2 = 1 - _BETA1**10, 1 - _BETA2**10
+RATE, BETA1, BETA2, EPSILON, DECAY = 1e-3, 0.9, 0.999, 1e-8, 1e-2
+CORRECTION1, CORRECTION2 = 1 - BETA1**10, 1 - BETA2**10
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,10 @@ def _adamw(dtype: DType, sizes: Sizes) -> Placed:
     """Parameter, gradient, mean and mean square; all but the gradient are read and written."""
     k: Any = LoopBuilder("adamw", rows=1)
     p, g, m, v = (k.load(dtype, (1,)) for _ in range(4))
-    m = k.add(k.mul(m, _BETA1), k.mul(g, 1 - _BETA1))
-    v = k.add(k.mul(v, _BETA2), k.mul(k.mul(g, g), 1 - _BETA2))
-    size = k.add(k.mul(k.sqrt(v), _CORRECTION2**-0.5), _EPSILON)
-    p = k.sub(k.mul(p, 1 - _RATE * _DECAY), k.div(k.mul(m, _RATE / _CORRECTION1), size))
+    m = k.add(k.mul(m, BETA1), k.mul(g, 1 - BETA1))
+    v = k.add(k.mul(v, BETA2), k.mul(k.mul(g, g), 1 - BETA2))
+    size = k.add(k.mul(k.sqrt(v), CORRECTION2**-0.5), EPSILON)
+    p = k.sub(k.mul(p, 1 - RATE * DECAY), k.div(k.mul(m, RATE / CORRECTION1), size))
     for operand, value in ((0, p), (2, m), (3, v)):
         k.overwrite(operand, value)
     return _bound(k, sizes)
