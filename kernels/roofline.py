@@ -47,7 +47,7 @@ _FLOATS = (dtypes.float32, dtypes.float64)
 @dataclass(frozen=True)
 class Level:
     """A level of the memory hierarchy: what all threads together can keep there in bytes (0: no limit), and
-    bytes a second, read and written, of y = x, z = x + 3 y, the sum of x, and x = 3 x.
+    bytes a second, read and written, of y = x, z = x + 3 y, the sum of x, and x = -x.
     """
 
     name: str
@@ -198,7 +198,7 @@ def _read(k: Any, operands: list[Any]) -> None:
 
 
 def _update(k: Any, operands: list[Any]) -> None:
-    k.overwrite(0, k.mul(k.load(dtypes.float32, operands[0]), 1.0))
+    k.overwrite(0, k.neg(k.load(dtypes.float32, operands[0])))
 
 
 # With the number of arrays, and how often each byte of them counts.

@@ -6,6 +6,7 @@ Draws what it is given; measures nothing.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from kernels.bench.result import OURS, Measurement
 from kernels.dtypes import named
-from kernels.library import ELEMENTWISE, LIBRARY, MATMUL
+from kernels.library import LIBRARY, MATMUL, ROWS
 from kernels.roofline import Roofline
 
 importlib.import_module("matplotlib").use("Agg")
@@ -60,7 +61,10 @@ def _figures(found: Sequence[Measurement], roofs: Sequence[Roofline]) -> Iterato
             for family in dict.fromkeys(map(_family, ours)):
                 swept = [m for m in ours if _family(m) == family and len(_of(m.kernel, ours)) > 1]
                 if swept:
-                    yield f"sweep_{family}_{where}", _sweep(swept, "kernel", family, roof, family)
+                    yield (
+                        f"sweep_{family}_{where}",
+                        _sweep(swept, "kernel", family, roof, f"{family} kernels"),
+                    )
             for kernel in dict.fromkeys(m.kernel for m in mine):
                 beside = _of(kernel, mine)
                 if len({m.library for m in beside}) > 1:
@@ -95,33 +99,20 @@ def _roofline(found: Sequence[Measurement], roof: Roofline, dtype: str) -> Any:
     peak = roof.flops(named(dtype)) / 1e9
     low = min([*intensities, 0.1]) / 2
     high = max([*intensities, peak * 1e9 / roof.memory.copy]) * 3
-    for level, style in zip(roof.levels, (":", "-.", "--", "-"), strict=False):
-        bandwidth = level.copy / 1e9
-        ridge = peak / bandwidth
-        axes.plot([low, ridge], [bandwidth * low, peak], style, color=_GREY, linewidth=1.2)
-        text = f"{level.name} {bandwidth:.0f} GB/s"
-        axes.annotate(
-            text,
-            (low * 1.1, bandwidth * low * 1.1),
-            xytext=(0, 3),
-            textcoords="offset points",
-            color=_GREY,
-            fontsize=8,
-        )
-    axes.plot([peak / roof.levels[0].copy * 1e9, high], [peak, peak], "-", color=_GREY, linewidth=1.2)
-    axes.annotate(
-        f"product of 2048³: {peak:.0f} GFLOP/s",
-        (high, peak),
-        xytext=(0, 4),
-        textcoords="offset points",
-        ha="right",
-        color=_GREY,
-        fontsize=8,
-    )
     for kernel, look in zip(dict.fromkeys(m.kernel for m in found), _looks(), strict=False):
         points = _of(kernel, found)
         x = [m.flops / m.bytes for m in points]
         axes.plot(x, [m.flops / m.best / 1e9 for m in points], linestyle="none", label=kernel, **look)
+    for level, style in zip(roof.levels, (":", "-.", "--", "-"), strict=False):
+        bandwidth = level.copy / 1e9
+        line, label = (
+            ([low, peak / bandwidth], [bandwidth * low, peak]),
+            f"copy {level.name}: {bandwidth:.0f} GB/s",
+        )
+        axes.plot(*line, style, color=_GREY, linewidth=1.2, label=label, zorder=1)
+    ridge = peak / roof.levels[0].copy * 1e9
+    label = f"2048³ product: {peak:.0f} GFLOP/s"
+    axes.plot([ridge, high], [peak, peak], "-", color="black", linewidth=1.2, label=label, zorder=1)
     axes.set(xscale="log", yscale="log", xlim=(low, high))
     axes.set_xlabel("FLOP per byte that must be moved")
     axes.set_ylabel("GFLOP/s")
@@ -149,8 +140,10 @@ def _sweep(found: Sequence[Measurement], field: str, family: str, roof: Roofline
         _products(axes, sizes, roof, found[0].dtype)
     else:
         _bandwidths(axes, roof, max(speeds))
-        axes.set_xscale("log", base=10 if family == ELEMENTWISE else 2)
-        axes.set_xlabel("elements" if family == ELEMENTWISE else "columns (16.8 M elements in all)")
+        axes.set_xscale("log")
+        axes.set_xlabel("elements")
+        if family == ROWS:
+            _columns(axes, sizes)
         axes.set_ylabel("GB/s of the bytes that must be moved")
     axes.set_ylim(bottom=0)
     axes.legend(loc="center left", bbox_to_anchor=(1.14, 0.5))
@@ -160,6 +153,15 @@ def _sweep(found: Sequence[Measurement], field: str, family: str, roof: Roofline
 
 def _place(sizes: tuple[int, ...], family: str, every: Sequence[tuple[int, ...]]) -> int:
     return every.index(sizes) if family == MATMUL else sizes[-1]
+
+
+def _columns(axes: Any, sizes: Sequence[tuple[int, ...]]) -> None:
+    """Ticks at the row lengths that were measured."""
+    lengths, totals = sorted({s[-1] for s in sizes}), {math.prod(s) for s in sizes}
+    axes.set_xticks(lengths, map(str, lengths))
+    axes.minorticks_off()
+    elements = f", of {totals.pop() / 1e6:.1f} M elements" if len(totals) == 1 else ""
+    axes.set_xlabel(f"columns{elements}")
 
 
 def _products(axes: Any, sizes: Sequence[tuple[int, ...]], roof: Roofline, dtype: str) -> None:
