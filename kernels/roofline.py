@@ -11,7 +11,6 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -30,7 +29,7 @@ from kernels.dtypes import DType
 from kernels.files import Placed
 from kernels.library import LIBRARY, LoopBuilder
 from kernels.prepared import Prepared, aligned
-from kernels.timing import MOST_WAITED, time_call, waiting
+from kernels.timing import MOST_WAITED, Timing, time_steadily
 
 # Side of the matrix products whose speed is the peak.
 SIDE = 2048
@@ -70,7 +69,7 @@ class Level:
 class Roofline:
     """Peaks of `threads` threads. `blas` and `ours`: FLOPs a second of a product of 2048 x 2048 by dtype;
     `fork_join`: seconds to share one launch; `call`: seconds of an empty native call from Python. `waited`:
-    the share of the time for which threads had no core.
+    the largest share of a probe's time for which threads had no core.
     """
 
     machine: str
@@ -145,20 +144,32 @@ def _key(threads: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
+class _Meter:
+    """Times probes, and remembers for how long they waited for cores."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def time(self, call: Callable[[], Any], seconds: float = _SECONDS) -> Timing:
+        timing = time_steadily(call, seconds)
+        self.waits.append(timing.waited)
+        return timing
+
+
 def measure(threads: int) -> Roofline:
     """Measure in this process, whose libraries should have been started with `threads` threads."""
     pool.set_num_threads(threads)
-    begin, ready = time.perf_counter(), waiting()
-    fork_join, call = _sharing(threads)
-    levels = tuple(_levels(threads))
-    blas = {d.name: _flops(_blas(d)) for d in _FLOATS}
-    ours = {d.name: _flops(Prepared(LIBRARY["matmul"].make(d, (SIDE,) * 3))) for d in _FLOATS}
-    waited = (waiting() - ready) / (time.perf_counter() - begin)
-    return Roofline(machine.describe(), threads, levels, blas, ours, fork_join, call, waited)
+    meter = _Meter()
+    fork_join, call = _sharing(meter, threads)
+    levels = tuple(_levels(meter, threads))
+    blas = {d.name: _flops(meter, _blas(d)) for d in _FLOATS}
+    products = {d.name: Prepared(LIBRARY["matmul"].make(d, (SIDE,) * 3)) for d in _FLOATS}
+    ours = {name: _flops(meter, product) for name, product in products.items()}
+    return Roofline(machine.describe(), threads, levels, blas, ours, fork_join, call, max(meter.waits))
 
 
-def _flops(product: Callable[[], Any]) -> float:
-    return 2 * SIDE**3 / time_call(product, 1.5).best
+def _flops(meter: _Meter, product: Callable[[], Any]) -> float:
+    return 2 * SIDE**3 / meter.time(product, 1.5).best
 
 
 def _blas(dtype: DType) -> Callable[[], Any]:
@@ -170,17 +181,17 @@ def _blas(dtype: DType) -> Callable[[], Any]:
 # Bandwidths ---------------------------------------------------------------------------------------
 
 
-def _levels(threads: int) -> Iterator[Level]:
+def _levels(meter: _Meter, threads: int) -> Iterator[Level]:
     sizes = machine.cache_sizes()
     for name, capacity in (
         ("L1", sizes[1] * threads),
         ("L2", sizes[2] * threads),
         ("L3", sizes[3]),
     ):
-        yield Level(name, capacity, *(_bandwidth(probe, capacity // 2, threads) for probe in _PROBES))
+        yield Level(name, capacity, *(_bandwidth(meter, probe, capacity // 2, threads) for probe in _PROBES))
     size = min(max(_BEYOND * sizes[3], 1 << 28), _MOST)
-    copy, *others = (_bandwidth(probe, size, threads) for probe in _PROBES)
-    yield Level("memory", 0, max(copy, _library_copy(size, threads)), *others)
+    copy, *others = (_bandwidth(meter, probe, size, threads) for probe in _PROBES)
+    yield Level("memory", 0, max(copy, _library_copy(meter, size, threads)), *others)
 
 
 def _copy(k: Any, operands: list[Any]) -> None:
@@ -205,7 +216,7 @@ def _update(k: Any, operands: list[Any]) -> None:
 _PROBES: tuple[tuple[Any, int, int], ...] = ((_copy, 2, 1), (_triad, 3, 1), (_read, 1, 1), (_update, 1, 2))
 
 
-def _bandwidth(probe: tuple[Any, int, int], size: int, threads: int) -> float:
+def _bandwidth(meter: _Meter, probe: tuple[Any, int, int], size: int, threads: int) -> float:
     """Bytes a second of a probe over arrays of `size` bytes together, each thread on its own part again and
     again.
     """
@@ -220,28 +231,28 @@ def _bandwidth(probe: tuple[Any, int, int], size: int, threads: int) -> float:
     sizes = tuple(each * threads if o.strides[-1] else threads for o in k.operands)
     kernel = Placed(work, tuple(range(len(sizes))), (0,) * len(sizes), sizes)
     moved = times * count * each * threads * repeats * item
-    return moved / time_call(Prepared(kernel), _SECONDS).best
+    return moved / meter.time(Prepared(kernel)).best
 
 
-def _library_copy(size: int, threads: int) -> float:
+def _library_copy(meter: _Meter, size: int, threads: int) -> float:
     """Bytes a second of the C library's copy, which may go past the caches."""
     source, target = (aligned(size // 8, dtypes.float32) for _ in range(2))
     source[:], target[:] = 1, 0
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
     with ThreadPoolExecutor(threads) as workers:
-        best = time_call(lambda: list(workers.map(lambda pair: np.copyto(*pair), parts)), _SECONDS).best
+        best = meter.time(lambda: list(workers.map(lambda pair: np.copyto(*pair), parts))).best
     return 2 * source.nbytes / best
 
 
 # Sharing ------------------------------------------------------------------------------------------
 
 
-def _sharing(threads: int) -> tuple[float, float]:
+def _sharing(meter: _Meter, threads: int) -> tuple[float, float]:
     """Seconds that it costs to share one launch of tiny tasks, and of an empty native call."""
-    empty = time_call(_tiny(threads, 0, shared=False), _SECONDS).best
+    empty = meter.time(_tiny(threads, 0, shared=False)).best
     if threads == 1:
         return 0.0, empty
-    alone, shared = (time_call(_tiny(threads, _LAUNCHES, shared=s), _SECONDS).median for s in (False, True))
+    alone, shared = (meter.time(_tiny(threads, _LAUNCHES, shared=s)).median for s in (False, True))
     return max(shared - alone, 0.0) / _LAUNCHES, empty
 
 

@@ -16,13 +16,13 @@ from kernels import machine
 from kernels.bench import baseline, peers, report
 from kernels.bench.child import Request, measurements
 from kernels.bench.measuring import fitting, subject
-from kernels.bench.result import MOST_SPREAD, OURS, Measurement
+from kernels.bench.result import OURS, Measurement
 from kernels.bench.sweeps import sweep
 from kernels.dtypes import DTYPES
 from kernels.errors import KernelError
 from kernels.library import LIBRARY
 from kernels.roofline import Roofline, roofline
-from kernels.timing import MOST_WAITED
+from kernels.timing import MOST_SPREAD, MOST_WAITED
 
 SLOWER, WRONG, BUSY = 1, 2, 3
 Case = tuple[str, tuple[int, ...] | None, str]

@@ -10,7 +10,7 @@ from typing import Any
 from kernels import dtypes
 from kernels.bench import peers
 from kernels.bench.code import code
-from kernels.bench.result import OURS, Measurement, busy
+from kernels.bench.result import OURS, Measurement
 from kernels.cost import cost
 from kernels.cpu import pool
 from kernels.cpu.runner import Work
@@ -19,12 +19,10 @@ from kernels.files import Placed, load, placed
 from kernels.library import ELEMENTWISE, LIBRARY, MATMUL, Named, Sizes
 from kernels.prepared import Array, Prepared
 from kernels.roofline import Roofline, roofline
-from kernels.timing import Timing, time_call
+from kernels.timing import Timing, time_call, time_steadily
 
 # Runs of one native call: enough that Python's microsecond does not count.
 _CALL, _MOST_RUNS = 30e-6, 64
-# How often a measurement is taken again while the machine seems busy.
-TRIES = 3
 
 Kernel = str | Path | Work | Placed
 
@@ -87,7 +85,7 @@ def measure(
 ) -> Measurement:
     """Time a kernel for about `seconds` on `threads` threads (as many as the pool has), and look at its code.
 
-    `Measurement.noisy` says that the machine was too busy, three tries long. Without `roof`, the machine's
+    `Measurement.noisy` says that the machine was too busy, at every try. Without `roof`, the machine's
     roofline is taken from the cache, or measured.
     """
     return _measure(subject(kernel, sizes, dtype), None, threads, seconds, roof)
@@ -120,7 +118,7 @@ def compare(
         except peers.LeftOutError as reason:
             say(f"{name} left out of {what.name}: {reason}")
             continue
-        found.append(_of_peer(ours, name, time_call(call, seconds)))
+        found.append(_of_peer(ours, name, time_steadily(call, seconds)))
     return found
 
 
@@ -163,12 +161,7 @@ def _timed(one: Prepared, seconds: float) -> tuple[Timing, Timing]:
     call = time_call(one, seconds / 4)
     runs = min(_MOST_RUNS, max(1, round(_CALL / call.best)))
     many = Prepared(one.kernel, runs, one.arrays) if runs > 1 else one
-    timing = time_call(many, seconds)
-    for _ in range(TRIES - 1):
-        if not busy(timing.spread, timing.waited):
-            break
-        timing = time_call(many, seconds)
-    return timing.divided(runs), call
+    return time_steadily(many, seconds).divided(runs), call
 
 
 def _of_peer(ours: Measurement, library: str, timing: Timing) -> Measurement:

@@ -5,16 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kernels.timing import MOST_WAITED
+from kernels.timing import busy
 
 OURS = "ours"
-# An interquartile range of so much of the median is no measurement.
-MOST_SPREAD = 0.15
-
-
-def busy(spread: float, waited: float) -> bool:
-    """Whether a timing says that other programs had the cores, which halves a speed without any spread."""
-    return spread > MOST_SPREAD or waited > MOST_WAITED
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.bench.result import busy
-from kernels.timing import FEWEST, summary, time_call, waiting
+from kernels import timing as timing_module
+from kernels.timing import FEWEST, TRIES, Timing, busy, summary, time_call, time_steadily, waiting
 
 
 def test_summary() -> None:
@@ -32,3 +32,13 @@ def test_busy() -> None:
     assert not busy(0.01, 0.0)
     assert busy(0.5, 0.0)
     assert busy(0.01, 0.5)
+
+
+@pytest.mark.parametrize(("waits", "tries"), [((0.0,), 1), ((0.9, 0.9, 0.0), 3), ((0.9,) * TRIES, TRIES)])
+def test_a_busy_machine_is_tried_again(
+    waits: tuple[float, ...], tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = list(waits)
+    monkeypatch.setattr(timing_module, "time_call", lambda *_: Timing(1.0, 1.0, 0.0, 9, left.pop(0)))
+    assert time_steadily(lambda: None).waited == waits[tries - 1]
+    assert left == []
