@@ -17,8 +17,8 @@ from typing import Any
 # Seconds of one sample at least: a clock read costs 50 ns, and what interrupts the machine is over in 100 us.
 SAMPLE = 200e-6
 FEWEST, MOST = 9, 2000
-# A machine on which threads wait longer than this for a core has others to serve, which halves a speed without
-# any spread; an interquartile range of so much of the median is no measurement either.
+# A machine on which threads wait longer than this for a core has others to serve, which halves a speed
+# without any spread; an interquartile range of so much of the median is no measurement either.
 MOST_WAITED, MOST_SPREAD = 0.05, 0.15
 TRIES = 5
 
