@@ -158,6 +158,15 @@ def test_a_busy_machine_is_refused(
     assert "busy" in capsys.readouterr().out and path.exists()
 
 
+@pytest.mark.usefixtures("fixed_roof")
+def test_one_doubtful_measurement_of_many_is_marked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reported(monkeypatch, [*[QUIET] * 10, replace(QUIET, spread=0.5)])
+    assert command.main(["exp"]) == 0
+    assert capsys.readouterr().out.count("busy") == 1
+
+
 def test_peaks_of_a_busy_machine_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "roofline", lambda threads, fresh: replace(ROOF, waited=0.9))
     assert command.main(["exp"]) == command.BUSY
