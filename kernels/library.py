@@ -39,7 +39,13 @@ Sizes = tuple[int, ...]
 Shape = tuple[int, ...]
 Make = Callable[[DType, Sizes], Placed]
 ELEMENTWISE, ROWS, MATMUL = "elementwise", "rows", "matmul"
-DEFAULT_SIZES: dict[str, Sizes] = {ELEMENTWISE: (1 << 24,), ROWS: (4096, 4096), MATMUL: (1024, 1024, 1024)}
+# Far beyond caches. Not a power of two: arrays that lie so far apart collide in memory, and a copy of 2**24
+# float32 takes 1.5 times as long.
+DEFAULT_SIZES: dict[str, Sizes] = {
+    ELEMENTWISE: (16_000_000,),
+    ROWS: (4000, 4096),
+    MATMUL: (1024, 1024, 1024),
+}
 # Products in a batch from which on threads need not share a product.
 _MANY = 16
 # AdamW's options: learning rate, decay of the means, epsilon, weight decay; and the step's corrections.

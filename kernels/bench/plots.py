@@ -157,10 +157,10 @@ def _place(sizes: tuple[int, ...], family: str, every: Sequence[tuple[int, ...]]
 
 def _columns(axes: Any, sizes: Sequence[tuple[int, ...]]) -> None:
     """Ticks at the row lengths that were measured."""
-    lengths, totals = sorted({s[-1] for s in sizes}), {math.prod(s) for s in sizes}
+    lengths, totals = sorted({s[-1] for s in sizes}), {round(math.prod(s) / 1e6, 1) for s in sizes}
     axes.set_xticks(lengths, map(str, lengths))
     axes.minorticks_off()
-    elements = f", of {totals.pop() / 1e6:.1f} M elements" if len(totals) == 1 else ""
+    elements = f", of {totals.pop():g} M elements" if len(totals) == 1 else ""
     axes.set_xlabel(f"columns{elements}")
 
 
