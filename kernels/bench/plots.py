@@ -12,6 +12,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from kernels.bench.report import seconds
 from kernels.bench.result import OURS, Measurement
 from kernels.dtypes import named
 from kernels.library import LIBRARY, MATMUL, ROWS
@@ -67,7 +68,11 @@ def _figures(found: Sequence[Measurement], roofs: Sequence[Roofline]) -> Iterato
                     )
             for kernel in dict.fromkeys(m.kernel for m in mine):
                 beside = _of(kernel, mine)
-                if len({m.library for m in beside}) > 1:
+                if len({m.library for m in beside}) == 1:
+                    continue
+                if len({m.sizes for m in beside}) == 1:
+                    yield f"{kernel}_{where}", _bars(beside, roof)
+                else:
                     yield f"{kernel}_{where}", _sweep(beside, "library", _family(beside[0]), roof, kernel)
 
 
@@ -148,6 +153,21 @@ def _sweep(found: Sequence[Measurement], field: str, family: str, roof: Roofline
     axes.set_ylim(bottom=0)
     axes.legend(loc="center left", bbox_to_anchor=(1.14, 0.5))
     _title(axes, what, roof, found[0].dtype)
+    return figure
+
+
+def _bars(found: Sequence[Measurement], roof: Roofline) -> Any:
+    """The time of each library on one kernel of one size."""
+    figure, axes = pyplot.subplots(figsize=(7, 0.8 + 0.4 * len(found)))
+    colours = [_COLOURS[0] if m.library == OURS else _GREY for m in found]
+    bars = axes.barh([m.library for m in found], [m.median * 1e3 for m in found], color=colours)
+    axes.bar_label(bars, [seconds(m.median) for m in found], padding=4, fontsize=9)
+    axes.axvline(found[0].bound * 1e3, color="black", linestyle="--", linewidth=1)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.margins(x=0.12)
+    axes.set_xlabel("median time, ms; dashed: the roofline")
+    _title(axes, f"{found[0].kernel} {found[0].shape}", roof, found[0].dtype)
     return figure
 
 

@@ -222,12 +222,13 @@ def test_pictures(tmp_path: Path) -> None:
             ("exp", [(10,), (100,)]),
             ("softmax", [(4, 8), (2, 16)]),
             ("matmul", [(1, 2, 3), (4, 5, 6)]),
+            ("gelu", [(10,)]),
         )
         for sizes in every
         for library in ("ours", "numpy")
     ]
     names = {path.stem for path in plots.draw(tmp_path, found, [ROOF], "svg")}
     families = ("elementwise", "rows", "matmul")
-    wanted = {"roofline", *(f"sweep_{f}" for f in families), "exp", "softmax", "matmul"}
+    wanted = {"roofline", *(f"sweep_{f}" for f in families), "exp", "softmax", "matmul", "gelu"}
     assert names == {f"{name}_float32_1threads" for name in wanted}
     assert all((tmp_path / f"{name}.svg").stat().st_size > 1000 for name in names)
