@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from compiler.errors import LoweringError
 from compiler.ir import Apply, Const, Value
@@ -20,9 +19,10 @@ from compiler.types import TensorType, contiguous_strides
 from kernels import dtypes
 from kernels.cpu.runner import Work
 from kernels.dtypes import DType
+from kernels.files import Placed, reach
+from kernels.recorder import Recorder, Register
 from kernels.spec import (
     RUNTIME,
-    Call,
     Index,
     Literal,
     Load,
@@ -32,13 +32,12 @@ from kernels.spec import (
     Reduce,
     Step,
     Store,
-    Stride,
+    pattern,
 )
 
 Shape = tuple[int, ...]
 # Sizes of axes, from the outermost, each with its stride in every operand.
 Walk = list[tuple[int, tuple[int, ...]]]
-_COMPARISONS = frozenset("eq ne lt le gt ge".split())
 # Rows of one part of a reduction over rows, and elements of one part at least: the float32 partial sums of a
 # part stay accurate, and a part is work worth a thread (8192 elements take some microseconds).
 PART_ROWS, PART_ELEMENTS = 512, 8192
@@ -106,6 +105,24 @@ class Kernel:
         index_strides = tuple(p.index_stride for p in self.places)
         return Work(self.spec, self.extents, strides, index_strides, self.parts, self.serial)
 
+    def placed(self) -> Placed:
+        """The kernel with as much memory as its buffers have, for a file."""
+        work = self.work()
+        # An input need not be contiguous, nor start at its lowest element.
+        spans: dict[Buffer | None, tuple[int, int]] = {}
+        for operand, place in enumerate(self.places):
+            if place.buffer is not None:
+                low, high = reach(work, operand)
+                start, stop = spans.get(place.buffer, (0, math.prod(place.buffer.type.shape)))
+                spans[place.buffer] = min(start, place.offset + low), max(stop, place.offset + high + 1)
+        numbers = {buffer: number for number, buffer in enumerate(spans)}
+        return Placed(
+            work,
+            tuple(numbers.get(p.buffer, -1) for p in self.places),
+            tuple(p.offset - spans.get(p.buffer, (0, 0))[0] for p in self.places),
+            tuple(stop - start for start, stop in spans.values()),
+        )
+
 
 Geometry = tuple[Shape, tuple[int, ...], int]
 
@@ -136,65 +153,6 @@ def index_geometry(value: Value) -> Geometry | None:
     if not isinstance(value, Apply) or value.op is not creation.iota:
         return None
     return value.shape, tuple(int(a == value.attrs["axis"]) for a in range(value.ndim)), 0
-
-
-@dataclass(frozen=True)
-class Register:
-    """A value of a loop body: its name in the spec and its dtype."""
-
-    name: str
-    dtype: DType
-
-
-class Recorder:
-    """The scalar vocabulary as spec steps: calling a word appends it."""
-
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self.literals: dict[tuple[str, DType], Register] = {}
-        self.calls: dict[object, Register] = {}
-        self.count = 0
-
-    def fresh(self, dtype: DType) -> Register:
-        """A new register."""
-        self.count += 1
-        return Register(f"v{self.count}", dtype)
-
-    def literal(self, number: Any, dtype: DType) -> Register:
-        """The register of a number."""
-        number = float(number) if dtype.is_floating_point else int(number)
-        key = (repr(number), dtype)
-        if key not in self.literals:
-            register = self.fresh(dtype)
-            self.steps.append(Literal(register.name, number, dtype))
-            self.literals[key] = register
-        return self.literals[key]
-
-    def call(self, function: str, operands: Sequence[Register], dtype: DType) -> Register:
-        """Append a call, once for equal operands."""
-        key = (function, tuple(operands), dtype)
-        if key not in self.calls:
-            register = self.fresh(dtype)
-            self.steps.append(Call(register.name, function, tuple(x.name for x in operands), dtype))
-            self.calls[key] = register
-        return self.calls[key]
-
-    def cast(self, x: Any, dtype: DType) -> Register:
-        """Convert a register."""
-        return x if x.dtype is dtype else self.call("cast", (x,), dtype)
-
-    def __getattr__(self, function: str) -> Callable[..., Register]:
-        def word(*operands: Any) -> Register:
-            dtype = next(x.dtype for x in reversed(operands) if isinstance(x, Register))
-            first = operands[:1] if function == "where" else ()
-            if function == "where":
-                typed = [x.dtype for x in operands[1:] if isinstance(x, Register)]
-                dtype = typed[-1] if typed else dtypes.float32
-            rest = operands[len(first) :]
-            registers = [*first, *(x if isinstance(x, Register) else self.literal(x, dtype) for x in rest)]
-            return self.call(function, registers, dtypes.bool_ if function in _COMPARISONS else dtype)
-
-        return word
 
 
 class LoopLowering:
@@ -414,11 +372,6 @@ def merge_axes(axes: Walk) -> Walk:
         else:
             merged.append((size, strides))
     return merged
-
-
-def pattern(stride: int) -> Stride:
-    """The part of a stride that a kernel is built for."""
-    return stride if stride in (0, 1) else RUNTIME
 
 
 def combine_parts(node: Apply, partial: Buffer, target: Buffer) -> Kernel:

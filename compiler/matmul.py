@@ -15,17 +15,16 @@ from compiler.lower import (
     Kernel,
     LoopLowering,
     Place,
-    Register,
     Shape,
     merge_axes,
     more_than_one,
-    pattern,
     resolve,
 )
 from kernels import dtypes
 from kernels.cpu.matmul import block, walks
 from kernels.cpu.target import lanes
-from kernels.spec import PRODUCT, Index, Load, MatmulSpec, Operand, Store
+from kernels.recorder import Register
+from kernels.spec import PRODUCT, Index, Load, MatmulSpec, Operand, Store, pattern
 
 # Products in a batch from which on threads need not share a product.
 MANY = 16

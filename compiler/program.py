@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from compiler.lower import Buffer, Kernel
 from compiler.passes import PIPELINE
 from compiler.plan import Planner, Request
 from compiler.verify import verify
-from kernels import memory
+from kernels import files, memory
 from kernels.cpu import pool, runner
 from kernels.cpu.runner import Program
 
@@ -37,6 +38,10 @@ class KernelView:
     path: str
     cached: bool
     compile_seconds: float
+
+    def save(self, path: str | Path) -> None:
+        """Write the kernel to a file, for `python -m kernels.bench PATH` or `kernels.files.load`."""
+        files.save(self.kernel.placed(), path)
 
     def __repr__(self) -> str:
         return f"<kernel {self.kernel.spec.name} {list(self.kernel.extents)}>"

@@ -23,6 +23,11 @@ RUNTIME = "s"
 Stride = int | str
 
 
+def pattern(stride: int) -> Stride:
+    """The part of a stride that a kernel is built for."""
+    return stride if stride in (0, 1) else RUNTIME
+
+
 @dataclass(frozen=True)
 class Operand:
     """One pointer of the table. `strides` has one entry per loop axis; the same operand may be loaded and

@@ -20,7 +20,7 @@ BELOW = {
     "kernels": {"kernels"},
     "compiler": {"kernels", "compiler"},
     "framework": {"kernels", "compiler", "framework"},
-    "benchmarks": {"framework", "benchmarks"},
+    "benchmarks": {"kernels", "framework", "benchmarks"},
     "examples": {"framework"},
     "tests": {"kernels", "compiler", "framework", "tests", "benchmarks", "examples"},
 }

@@ -29,6 +29,16 @@ def compile_source(path: Path, function: str) -> tuple[str, bytes]:
     A function annotated `-> int` returns one too. Gives the symbol to call, which is the file's name, and the
     object file that defines it.
     """
+    return path.stem, _host()[0].emit_object(_optimised(path, function))
+
+
+def assembly(path: Path, function: str) -> str:
+    """What `compile_source` compiles, as assembly."""
+    return _host()[0].emit_assembly(_optimised(path, function))
+
+
+def _optimised(path: Path, function: str) -> Any:
+    """The module of LLVM that machine code is made of."""
     name = path.stem
     found = importlib.util.spec_from_file_location(name, path)
     assert found is not None and found.loader is not None, f"{path} is not a Python file"
@@ -37,7 +47,7 @@ def compile_source(path: Path, function: str) -> tuple[str, bytes]:
     found.loader.exec_module(python)
     module = Module(name)
     _add(module, getattr(python, function), name)
-    return name, _emit(module)
+    return _passed(module)
 
 
 def _add(module: Module, function: FunctionType, symbol: str | None = None) -> None:
@@ -65,8 +75,8 @@ def _host() -> tuple[Any, Any, str, str]:
     return machine, builder, str(machine.target_data), triple
 
 
-def _emit(module: Module) -> bytes:
-    machine, builder, layout, triple = _host()
+def _passed(module: Module) -> Any:
+    _, builder, layout, triple = _host()
     module.ir.triple, module.ir.data_layout = triple, layout
     made = llvm.parse_assembly(str(module.ir))
     made.verify()
@@ -74,4 +84,4 @@ def _emit(module: Module) -> bytes:
     for name in _PASSES:
         getattr(passes, f"add_{name}_pass")()
     passes.run(made, builder)
-    return machine.emit_object(made)
+    return made

@@ -46,7 +46,7 @@ class Request:
     @property
     def key(self) -> str:
         """Name of the object file: everything that decides its content."""
-        text = f"{self.source}\n{self.function} {fingerprint()} {_compiler()}"
+        text = f"{self.source}\n{self.function} {fingerprint()} {compiler_digest()}"
         return f"{self.name}_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
@@ -96,7 +96,7 @@ def _compile(key: str, request: Request) -> tuple[str, bytes]:
 
 
 @cache
-def _compiler() -> str:
+def compiler_digest() -> str:
     """Digest of the back end's own sources: an object compiled by others is not this one's."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):

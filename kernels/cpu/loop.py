@@ -56,6 +56,23 @@ def scratch_bytes(spec: LoopSpec, extents: Sequence[int], lanes: int) -> int:
     return sum(loop.dtype[name].arithmetic.itemsize for name in loop.spilled) * lanes * math.prod(inner)
 
 
+def loads(spec: LoopSpec, lanes: int) -> list[int]:
+    """The operand of each load, one for every loop over a row that makes it."""
+    loop = _Loop(spec, lanes)
+    inside = [step for phase in range(loop.phases) for step in loop.needed(phase)]
+    outside = [
+        s for s in spec.steps if not isinstance(s, Store) and spec.levels.get(s.out, ELEMENT) != ELEMENT
+    ]
+    return [s.operand for s in inside + outside if isinstance(s, Load)]
+
+
+def kept_bytes(spec: LoopSpec, lanes: int) -> int:
+    """Bytes of one element that are written to scratch memory and read again, both counted."""
+    loop = _Loop(spec, lanes)
+    uses = [s.out for phase in range(loop.phases) for s in loop.needed(phase) if not isinstance(s, Store)]
+    return sum(loop.dtype[out].arithmetic.itemsize for out in uses if out in loop.spilled)
+
+
 @dataclass
 class _Loop(Steps):
     def __post_init__(self) -> None:

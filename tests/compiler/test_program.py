@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from compiler.types import TensorType
 from kernels import dtypes
 from kernels.cpu import pool
 from kernels.dtypes import DType
+from kernels.files import load
+from kernels.prepared import Prepared
 from tests.compiler.random_graphs import random_graph
 
 Array = np.ndarray[Any, Any]
@@ -397,3 +400,24 @@ def test_calling_allocates_only_the_outputs() -> None:
     second = executable(*arrays)
     assert executable.arena.base == before
     assert not any(np.shares_memory(a, b) for a in first for b in second)
+
+
+# Kernels in files ---------------------------------------------------------------------------------
+
+
+def test_a_saved_kernel_runs_alone(tmp_path: Path) -> None:
+    x, w = an_input((30, 20)), an_input((20, 10), name="w")
+    index = constant(np.array([3, 0, 3]))
+    product = ops.relu.trace(ops.matmul.trace(ops.take.trace(x, index, axis=0), w))
+    strides = {0: (1, 30)}
+    executable = Executable(Request(Graph((x, w), (product, ops.sum.trace(x, axes=(0,)))), strides=strides))
+    assert len(executable.kernels) > 2
+    for kernel in executable.kernels:
+        kernel.save(tmp_path / "kernel.json")
+        kept = load(tmp_path / "kernel.json")
+        assert kept.work == kernel.kernel.work()
+        native = Prepared(kept)
+        oracle = Prepared(kept, arrays=[x.copy() for x in native.arrays])
+        native()
+        oracle.reference()
+        same(native.arrays, oracle.arrays, rtol=1e-5)
