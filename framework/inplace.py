@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.ops import movement
 from compiler.ops.creation import full_like
+from compiler.ops.movement import to_write_through
 from framework.apply import apply_op
 from framework.graph import Edge, Node, OpNode, Saved
 from framework.promotion import as_operand, can_cast, convert, scalar
@@ -53,12 +54,12 @@ class WriteThroughView(Node):
 
     def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
         g = grads[0]
-        stages = [g]
-        for op, attrs in self.steps:
+        stages, steps = [g], to_write_through(self.steps, tuple(g.shape))
+        for op, attrs in steps:
             stages.append(op(stages[-1], **attrs))
         seen = stages[-1]
         rest = full_like(seen, 0.0)
-        for (op, attrs), stage in zip(reversed(self.steps), reversed(stages[:-1]), strict=True):
+        for (op, attrs), stage in zip(reversed(steps), reversed(stages[:-1]), strict=True):
             rest = op.unview(stage, rest, **attrs)
         return [rest, seen]
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from compiler.ops.op import Geometry, Movement, Op, Sample, broadcast_shapes
-from compiler.sizes import largest, same_shape
+from compiler.sizes import any_symbolic, largest, same_shape
 from compiler.types import TensorType
+from kernels import dtypes
 
 Ints = tuple[int, ...]
 Array = np.ndarray[Any, Any]
@@ -131,11 +133,10 @@ def _expand(x: Array, *, shape: Ints) -> Array:
     if x.shape == shape:
         return x.view()  # writable, where a broadcast array is not
     if x.size == 1 and len(shape) >= x.ndim and x.itemsize != 2:
-        # np.broadcast_to takes ten times as long; 16-bit dtypes of ml_dtypes export no buffer.
-        made: Array = np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
-        made.flags.writeable = False
-        return made
-    return np.broadcast_to(x, shape)
+        # A tenth of the time; 16-bit dtypes of ml_dtypes export no buffer.
+        return np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
+    np.broadcast_shapes(x.shape, shape)  # raises what `infer` says better
+    return np.lib.stride_tricks.as_strided(x, *_expand_view(x.shape, x.strides, 0, shape=shape)[:2])
 
 
 # The gradient keeps the expanded shape: who asks sums it down, as for every broadcast input.
@@ -235,6 +236,49 @@ flip: Movement = Movement(
     unview=lambda base, new, *, axes: flip(new, axes=axes),
     samples=(Sample(((3, 4),), {"axes": (1,)}), Sample(((3, 4),), {"axes": (0, 1)})),
 )
+
+
+Steps = tuple[tuple[Any, Mapping[str, Any]], ...]
+
+
+def to_write_through(steps: Steps, shape: Ints) -> Steps:
+    """The same view of a tensor of `shape` with slices and permutations before the expansions they follow, so
+    that `unview` takes it wherever slices leave no element in it twice.
+    """
+    if any_symbolic(shape):
+        return steps
+    made: list[tuple[Any, Mapping[str, Any]]] = []
+    small = wide = shape  # before and after expansions that are not in `made` yet
+    for op, attrs in steps:
+        if op is expand:
+            wide = attrs["shape"]
+            continue
+        if small != wide and op in (slice, permute):
+            small = _padded(small, len(wide))
+            made.append((reshape, {"shape": small}))
+            made.append((op, attrs if op is permute else _within(small, wide, attrs)))
+            small = op.infer(TensorType(small, dtypes.bool_), **made[-1][1]).shape
+        else:
+            if small != wide:
+                made.append((expand, {"shape": wide}))
+            made.append((op, attrs))
+            small = op.infer(TensorType(wide, dtypes.bool_), **attrs).shape
+        wide = op.infer(TensorType(wide, dtypes.bool_), **attrs).shape
+    return (*made, (expand, {"shape": wide})) if small != wide else tuple(made)
+
+
+def _within(small: Ints, wide: Ints, region: Mapping[str, Ints]) -> Mapping[str, Ints]:
+    """What of a tensor a slice of its expansion shows."""
+    whole = {"starts": 0, "stops": 1, "steps": 1}
+    repeated = [old != new for old, new in zip(small, wide, strict=True)]
+    return {
+        name: tuple(whole[name] if again else n for again, n in zip(repeated, numbers, strict=True))
+        for name, numbers in region.items()
+    }
+
+
+def _padded(shape: Ints, rank: int) -> Ints:
+    return (1,) * (rank - len(shape)) + shape
 
 
 def _pad(x: Array, *, low: Ints, high: Ints, value: float) -> Array:

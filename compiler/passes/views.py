@@ -21,6 +21,10 @@ from compiler.types import contiguous_strides
 # A value that several consumers read is computed again behind a view only when it is this small a tree of
 # elementwise ops.
 _AGAIN = 4
+# Lines that lie so many bytes apart fall into the same few sets of a cache: a product that walks down so many
+# of them, for every panel of so many columns, runs at half (2048 x 2048 x 2048: 277 ms, 162 after a copy; of
+# 256 lines nothing is lost).
+_PAGE, _MANY_LINES, _MANY_COLUMNS = 4096, 1024, 512
 
 
 def implicit_expand(node: Apply) -> Value | None:
@@ -155,6 +159,18 @@ def split_rows(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
     return contraction.matmul.trace(movement.reshape.trace(a, shape=(*node.shape[:-1], a.shape[-1])), b)
 
 
+def spread_lines(node: Apply) -> Value | None:
+    """matmul(permute(x), b) -> matmul(stored(permute(x)), b), where columns of x share a few cache sets"""
+    if node.op is not contraction.matmul or node.ndim != 2:
+        return None
+    a, b = node.inputs
+    turned = isinstance(a, Apply) and a.op is movement.permute
+    apart = a.shape[0] * a.dtype.itemsize % _PAGE == 0
+    if not turned or not apart or a.shape[1] < _MANY_LINES or b.ndim != 2 or node.shape[1] < _MANY_COLUMNS:
+        return None
+    return contraction.matmul.trace(stored.trace(a), b)
+
+
 def hoist_views(graph: Graph) -> Graph:
     """Move views to the memory they re-address. Valid graph in, valid graph out; values unchanged."""
     return fixpoint(graph, _RULES, (up, transposed_product, sum_of_pads))
@@ -165,7 +181,7 @@ def settle_views(graph: Graph) -> Graph:
     return fixpoint(graph, _RULES, (up, transposed_product, sum_of_pads, split_rows))
 
 
-_RULES = (*LAYOUT_RULES, implicit_expand, sink_expand, squeeze_last, *RULES)
+_RULES = (*LAYOUT_RULES, implicit_expand, sink_expand, squeeze_last, spread_lines, *RULES)
 
 
 def _expanded(x: Value, shape: tuple[int, ...]) -> Value:

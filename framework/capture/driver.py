@@ -20,7 +20,7 @@ import numpy as np
 from compiler.ir import Graph, Input, Value
 from compiler.ops.arithmetic import add
 from compiler.ops.compare import cast
-from compiler.ops.movement import expand
+from compiler.ops.movement import expand, to_write_through
 from compiler.ops.op import Movement, Op
 from compiler.ops.reduction import any as any_
 from compiler.where import user_line
@@ -363,7 +363,7 @@ class Driver:
         if new.stretch is not self.stretch:
             new = self._adopt(known(new))
         stages = [self.read(root)]
-        for op, attrs in chain:
+        for op, attrs in (chain := to_write_through(chain, stages[0].shape)):
             stages.append(self.defer(op, (stages[-1],), attrs))
         if new.dtype is not stages[-1].dtype:
             new = self.defer(cast, (new,), {"dtype": stages[-1].dtype})

@@ -17,7 +17,7 @@ from compiler.errors import TraceError
 from compiler.ir import Apply, Graph, Input, Value, constant
 from compiler.ops.arithmetic import add
 from compiler.ops.compare import cast
-from compiler.ops.movement import expand
+from compiler.ops.movement import expand, to_write_through
 from compiler.ops.op import Op
 from compiler.types import TensorType
 from framework.capture.leaving import Leaving
@@ -231,7 +231,7 @@ class Tracer:
         for part in self.picked:
             part.stale |= part.part_of is source
         new = data if isinstance(data, Value) else constant(np.asarray(data))
-        stages = [source.value]
+        stages, chain = [source.value], to_write_through(chain, source.value.shape)
         for op, attrs in chain:
             stages.append(op.trace(stages[-1], **attrs))
         if new.dtype is not stages[-1].dtype:

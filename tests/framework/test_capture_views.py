@@ -185,3 +185,46 @@ def test_a_version_saved_before_a_write_is_missed_as_eagerly() -> None:
         return str(error.value)
 
     assert outcome(fw.compile(function)) == outcome(function)
+
+
+# Parts of an expanded tensor in which no element is twice
+
+
+EXPANDED: list[Callable[[fw.Tensor], fw.Tensor]] = [
+    lambda v: v[None].expand(3, 2, 3)[1],
+    lambda v: v[None].expand(3, 2, 3)[1][1:],
+    lambda v: v[None].expand(3, 2, 3)[0:1, :, 1],
+    lambda v: v[None].expand(3, 2, 3).permute(0, 2, 1)[2],
+    lambda v: v[:, None].expand(2, 4, 3)[:, 3, ::2],
+    lambda v: v[None, 0:1].expand(3, 5, 3)[2, 4],
+    lambda v: v.expand(4, 2, 3)[3].t(),
+]
+
+
+@pytest.mark.parametrize("part", EXPANDED)
+def test_a_part_of_an_expansion_is_written(part: Callable[[fw.Tensor], fw.Tensor]) -> None:
+    def step(x: fw.Tensor) -> Any:
+        v = x * 1
+        part(v).mul_(3)
+        (v * v).sum().backward()
+        return v.detach(), x.grad
+
+    def wanted(x: fw.Tensor) -> Any:
+        factor = numbers(2, 3).fill_(1).numpy()
+        places = numbers(2, 3).numpy()
+        factor[(places[..., None] == part(numbers(2, 3)).numpy().reshape(-1)).any(-1)] = 3
+        v = x.detach().numpy() * factor
+        return fw.from_numpy(v), fw.from_numpy(2 * v * factor)
+
+    for f in (step, fw.compile(step)):
+        x = numbers(2, 3).requires_grad_()
+        for got, value in zip(f(x), wanted(x), strict=True):
+            assert got.tolist() == value.tolist()
+    check(step, (numbers(2, 3).requires_grad_(),))
+
+
+def test_an_expansion_itself_is_not_written() -> None:
+    for f in (lambda v: v.expand(2, 2, 3).mul_(3), lambda v: v[None].expand(4, 2, 3)[1:3].mul_(3)):
+        for function in (f, fw.compile(f)):
+            with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+                function(numbers(2, 3))
