@@ -115,6 +115,8 @@ class Scheduler:
         # Which groups read a group, and which it reads.
         self.after: dict[Group, set[Group]] = {}
         self.before: dict[Group, set[Group]] = {}
+        # A number for each group, higher than those of all it reads.
+        self.position: dict[Group, int] = {}
 
     def run(self) -> list[Group]:
         """The groups, each after everything it reads."""
@@ -150,11 +152,7 @@ class Scheduler:
             if not fits or len(first.nodes) + len(group.nodes) > MAX_NODES:
                 continue
             merged = self.shape_of_merge(first, group, first.domain)
-            if (
-                merged is not None
-                and not self.makes_cycle(first, group)
-                and not self.makes_cycle(group, first)
-            ):
+            if merged is not None and not self.makes_cycle(first, group):
                 self.replace(first, group, merged)
                 first = merged
 
@@ -188,6 +186,7 @@ class Scheduler:
             group.inner = _inner_axes(group.domain, group.reductions, set())
         self.group[node] = group
         self.groups[group] = None
+        self.position[group] = len(self.position)
         self.after[group] = set()
         self.before[group] = {self.group[x] for x in node.inputs if x in self.group}
         for before in self.before[group]:
@@ -318,9 +317,18 @@ class Scheduler:
                     self.after[other] = (self.after[other] - {group}) | {part}
                 if other in self.after[part]:
                     self.before[other] = (self.before[other] - {group}) | {part}
+        self.position = {g: number for number, g in enumerate(self.ordered())}
         return parts[0]
 
     def replace(self, first: Group, second: Group, merged: Group) -> None:
+        """Put `merged` in place of two groups that no third one lies between."""
+        start, end = sorted((first, second), key=self.position.__getitem__)
+        earlier, later = self.between(end, start, self.before), self.between(start, end, self.after)
+        places = sorted(self.position[g] for g in (start, end, *earlier, *later))
+        order = [sorted(groups, key=self.position.__getitem__) for groups in (earlier, later)]
+        # One place is left over, somewhere in between.
+        self.position.update(zip([*order[0], merged], places, strict=False))
+        self.position.update(zip(reversed(order[1]), reversed(places), strict=False))
         del self.groups[first], self.groups[second]
         self.groups[merged] = None
         for node in merged.nodes:
@@ -335,26 +343,26 @@ class Scheduler:
 
     # Order
 
-    def makes_cycle(self, first: Group, second: Group) -> bool:
-        """Whether `second` depends on `first` through a third group.
+    def makes_cycle(self, one: Group, two: Group) -> bool:
+        """Whether one group depends on the other through a third."""
+        first, second = sorted((one, two), key=self.position.__getitem__)
+        return any(second in self.after[g] for g in self.between(first, second, self.after))
 
-        Searched from both ends, the narrower one first; what begins after `second` ends, or ends before
-        `first` begins, is not between them.
+    def between(self, start: Group, end: Group, step: Mapping[Group, set[Group]]) -> set[Group]:
+        """What `start` leads to by steps from group to group that lies, in the order kept, before `end`.
+
+        The order is kept as groups merge, so that only what lies between two groups is searched for a way
+        from one to the other (Pearce and Kelly, A dynamic topological sort algorithm, 2006).
         """
-        begin, end = first.nodes[0].serial, second.nodes[-1].serial
-        down = {g for g in self.after[first] if g is not second and g.nodes[0].serial < end}
-        up = {g for g in self.before[second] if g is not first and g.nodes[-1].serial > begin}
-        reached, leading = set(down), set(up)
-        while down and up:
-            if not reached.isdisjoint(leading):
-                return True
-            if len(down) <= len(up):
-                down = {g for d in down for g in self.after[d] if g.nodes[0].serial < end} - reached
-                reached |= down
-            else:
-                up = {g for u in up for g in self.before[u] if g.nodes[-1].serial > begin} - leading
-                leading |= up
-        return not reached.isdisjoint(leading)
+        low, high = sorted((self.position[start], self.position[end]))
+        found: set[Group] = set()
+        waiting = [start]
+        while waiting:
+            for group in step[waiting.pop()]:
+                if low < self.position[group] < high and group not in found:
+                    found.add(group)
+                    waiting.append(group)
+        return found
 
     def ordered(self) -> list[Group]:
         return by_depth(sorted(self.groups, key=lambda g: g.nodes[-1].serial), self.before)

@@ -135,7 +135,8 @@ def _expand(x: Array, *, shape: Ints) -> Array:
     if x.size == 1 and len(shape) >= x.ndim and x.itemsize != 2:
         # A tenth of the time; 16-bit dtypes of ml_dtypes export no buffer.
         return np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
-    np.broadcast_shapes(x.shape, shape)  # raises what `infer` says better
+    if np.broadcast_shapes(x.shape, shape) != shape:
+        raise ValueError("only axes of size 1 grow")  # `infer` says it better
     return np.lib.stride_tricks.as_strided(x, *_expand_view(x.shape, x.strides, 0, shape=shape)[:2])
 
 
