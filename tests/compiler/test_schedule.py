@@ -16,11 +16,13 @@ import framework.nn.functional as F
 from compiler import ops
 from compiler.ir import Graph, Input, Value
 from compiler.plan import Request
+from compiler.schedule import Group, Scheduler
 from compiler.types import TensorType
 from framework import nn, optim
 from framework.capture.compile import CompiledFunction
 from framework.capture.explain import KernelFacts
 from kernels import dtypes
+from tests.compiler.random_graphs import random_graph
 from tests.compiler.simulate import planned
 
 ROWS, WIDTH = 32, 48
@@ -214,3 +216,30 @@ def test_the_plan_is_the_same_each_time() -> None:
         ]
 
     assert texts() == texts()
+
+
+class Watched(Scheduler):
+    """A scheduler whose order of groups is looked at after every merge."""
+
+    merges = 0
+
+    def replace(self, first: Group, second: Group, merged: Group) -> None:
+        super().replace(first, second, merged)
+        self.merges += 1
+        assert set(self.position) >= set(self.groups)
+        for group in self.groups:
+            assert all(self.position[g] < self.position[group] for g in self.before[group])
+            assert all(group in self.after[g] for g in self.before[group])
+            assert self.before[group] == {
+                self.group[x] for n in group.nodes for x in n.inputs if x in self.group
+            } - {group}
+
+
+def test_groups_keep_an_order_while_they_merge() -> None:
+    merges = 0
+    for seed in range(3000, 3040):
+        graph, _ = random_graph(seed, dtypes.float32, nodes=60, exact=False)
+        scheduler = Watched(graph)
+        scheduler.run()
+        merges += scheduler.merges
+    assert merges > 200
