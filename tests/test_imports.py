@@ -20,7 +20,7 @@ BELOW = {
     "kernels": {"kernels"},
     "compiler": {"kernels", "compiler"},
     "framework": {"kernels", "compiler", "framework"},
-    "benchmarks": {"kernels", "framework", "benchmarks"},
+    "benchmarks": {"kernels", "compiler", "framework", "benchmarks"},
     "examples": {"framework"},
     "tests": {"kernels", "compiler", "framework", "tests", "benchmarks", "examples"},
 }
