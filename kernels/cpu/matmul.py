@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from kernels.cpu.steps import Steps
 from kernels.source import Source
-from kernels.spec import KERNEL, PRODUCT, RUNTIME, MatmulSpec, Operand, Store
+from kernels.spec import EXPENSIVE, KERNEL, PRODUCT, RUNTIME, Call, MatmulSpec, Operand, Store
 
 # Rows of one unit. Packing costs as much as 4 rows of products (12 when B comes from afar): 128 keep that
 # small even where every unit has a thread of its own.
@@ -27,6 +27,11 @@ CHUNK = 128
 # An epilogue that walks through so many arrays of C's shape (an optimizer's) is better done a long piece of
 # their rows at a time: groups of panels that take so many bytes packed, chunks of so many rows.
 MANY_ARRAYS, GROUP_BYTES, GROUP_CHUNK = 4, 1 << 20, 48
+# So many units at least, where there are panels for them: 128 x 512 x 512 and GELU on two threads ran at 107
+# GFLOP/s as 3 units, at TIME as 24.
+GROUPS = 16
+# With fewer units than this, chunks of an expensive epilogue have so many rows.
+FEW_UNITS, SMALL_CHUNK = 4, 32
 # Up to so many rows B is better read where it lies: a packed copy pays from the fifth block of 8 rows on. If
 # B spans more than this (4 MB of float32), its lines are gone before the second block reads them: 2048 x 1024
 # runs at half.
@@ -48,12 +53,20 @@ def units(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
     m, n = extents[spec.batch], extents[spec.batch + 1]
     if m == 0 or n == 0:
         return 0
-    most = GROUP_CHUNK if walks(spec.operands[2:]) else CHUNK
+    panels, chunks = _cut(spec, extents, lanes)
+    return math.prod(extents[: spec.batch]) * -(-panels // group(spec, extents, lanes)) * chunks
+
+
+def _cut(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> tuple[int, int]:
+    """Panels of columns, and chunks of rows, of one product."""
+    m, n = extents[spec.batch], extents[spec.batch + 1]
+    panels = -(-n // (spec.vectors * lanes))
+    few = expensive(spec) and math.prod(extents[: spec.batch]) * panels < FEW_UNITS
+    most = GROUP_CHUNK if walks(spec.operands[2:]) else SMALL_CHUNK if few else CHUNK
     count = max(1, (m + most // 2) // most)
     rows = -(-m // count)
     chunk = -(-rows // spec.rows) * spec.rows
-    panels = -(-n // (spec.vectors * lanes))
-    return math.prod(extents[: spec.batch]) * -(-panels // group(spec, extents, lanes)) * -(-m // chunk)
+    return panels, -(-m // chunk)
 
 
 def walks(operands: Sequence[Operand]) -> bool:
@@ -62,12 +75,19 @@ def walks(operands: Sequence[Operand]) -> bool:
     return len(walked) >= MANY_ARRAYS
 
 
+def expensive(spec: MatmulSpec) -> bool:
+    """Whether the epilogue takes long: threads should share it even where one could do the product."""
+    return any(isinstance(s, Call) and s.function in EXPENSIVE for s in spec.steps)
+
+
 def group(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
-    """Panels of a unit."""
+    """Panels of a unit: as many as the cache holds, and leave units enough for all threads."""
     if not walks(spec.operands[2:]):
         return 1
-    panels = -(-extents[spec.batch + 1] // (spec.vectors * lanes))
-    return min(panels, max(1, GROUP_BYTES // max(1, _panel_bytes(spec, extents, lanes))))
+    panels, chunks = _cut(spec, extents, lanes)
+    fitting = GROUP_BYTES // max(1, _panel_bytes(spec, extents, lanes))
+    shared = math.prod(extents[: spec.batch]) * panels * chunks // GROUPS
+    return min(panels, max(1, min(fitting, shared)))
 
 
 def _panel_bytes(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
@@ -258,8 +278,12 @@ class _Matmul:
             out.line(f"{self.stride_name(operand, axis)} = entry(table, {slot})")
         m, n, rows = self.m, self.n, spec.rows
         out.line(f"panels = quotient({n} + {self.panel - 1}, {self.panel})")
-        most = GROUP_CHUNK if self.grouped else CHUNK
-        out.line(f"parts = quotient({m} + {most // 2}, {most})")
+        many = " * ".join(["panels", *(f"n{axis}" for axis in range(spec.batch))])
+        most = str(GROUP_CHUNK if self.grouped else CHUNK)
+        if expensive(spec) and not self.grouped:
+            out.line(f"most = {SMALL_CHUNK} if {many} < {FEW_UNITS} else {CHUNK}")
+            most = "most"
+        out.line(f"parts = quotient({m} + quotient({most}, 2), {most})")
         out.line("parts = parts if parts > 1 else 1")
         out.line(f"chunk = quotient(quotient({m} + parts - 1, parts) + {rows - 1}, {rows}) * {rows}")
         out.line(f"chunk = chunk if chunk > {rows} else {rows}")
@@ -276,6 +300,8 @@ class _Matmul:
                 out.line(f"padded = quotient({whole} + {2 * self.lanes - 1}, {self.lanes}) * {self.lanes}")
             size = f"(padded * {self.panel * self.size})"
             out.line(f"grouped = quotient({GROUP_BYTES}, {size}) if padded else 1")
+            out.line(f"shared = quotient({many} * chunks, {GROUPS})")
+            out.line("grouped = grouped if grouped < shared else shared")
             out.line("grouped = grouped if grouped > 1 else 1")
             out.line("grouped = grouped if grouped < panels else panels")
             out.line("packed_start = packed")
