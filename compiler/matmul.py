@@ -21,7 +21,7 @@ from compiler.lower import (
     resolve,
 )
 from kernels import dtypes
-from kernels.cpu.matmul import block, walks
+from kernels.cpu.matmul import block
 from kernels.cpu.target import lanes
 from kernels.recorder import Register
 from kernels.spec import PRODUCT, Index, Load, MatmulSpec, Operand, Store, pattern
@@ -60,7 +60,7 @@ def product_kernel(lowering: LoopLowering) -> Kernel:
     )
     *batch, m, n = domain
     many = math.prod(batch) >= MANY
-    rows, vectors = block(m, n, lanes(), wide is dtypes.float64, many, walks(operands[2:]))
+    rows, vectors = block(m, n, lanes(), wide is dtypes.float64, many)
     spec = MatmulSpec(lowering.name, len(batch), wide, rows, vectors, operands, steps, len(summed))
     return Kernel(spec, (*domain, *summed), places, tuple(group.nodes))
 

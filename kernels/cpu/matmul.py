@@ -3,9 +3,8 @@
 Pure text, like `kernels.cpu.loop`; `steps` writes the epilogue and `matmul_words` has the vector
 instructions.
 
-A unit of the kernel's range [start, stop) is (batch index, group of panels of columns, chunk of rows), the
-chunk innermost, so that neighbouring units share packed panels; a group is one panel, or as many as the cache
-holds where the epilogue walks through much memory. Each element is one chain of fused multiply-adds
+A unit of the kernel's range [start, stop) is (batch index, panel of columns, chunk of rows), the chunk
+innermost, so that neighbouring units share a packed panel. Each element is one chain of fused multiply-adds
 in the order of k (of few rows, a tree of such chains): neither the block, the packing nor the division into
 units changes its bits.
 """
@@ -19,17 +18,11 @@ from dataclasses import dataclass, field, replace
 
 from kernels.cpu.steps import Steps
 from kernels.source import Source
-from kernels.spec import EXPENSIVE, KERNEL, PRODUCT, RUNTIME, Call, MatmulSpec, Operand, Store
+from kernels.spec import EXPENSIVE, KERNEL, PRODUCT, RUNTIME, Call, MatmulSpec, Store
 
 # Rows of one unit. Packing costs as much as 4 rows of products (12 when B comes from afar): 128 keep that
 # small even where every unit has a thread of its own.
 CHUNK = 128
-# An epilogue that walks through so many arrays of C's shape (an optimizer's) is better done a long piece of
-# their rows at a time: groups of panels that take so many bytes packed, chunks of so many rows.
-MANY_ARRAYS, GROUP_BYTES, GROUP_CHUNK = 4, 1 << 20, 48
-# So many units at least, where there are panels for them: 128 x 512 x 512 and GELU on two threads ran at 107
-# GFLOP/s as 3 units, at TIME as 24.
-GROUPS = 16
 # With fewer units than this, chunks of an expensive epilogue have so many rows.
 FEW_UNITS, SMALL_CHUNK = 4, 32
 # Up to so many rows B is better read where it lies: a packed copy pays from the fifth block of 8 rows on. If
@@ -53,41 +46,16 @@ def units(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
     m, n = extents[spec.batch], extents[spec.batch + 1]
     if m == 0 or n == 0:
         return 0
-    panels, chunks = _cut(spec, extents, lanes)
-    return math.prod(extents[: spec.batch]) * -(-panels // group(spec, extents, lanes)) * chunks
-
-
-def _cut(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> tuple[int, int]:
-    """Panels of columns, and chunks of rows, of one product."""
-    m, n = extents[spec.batch], extents[spec.batch + 1]
-    panels = -(-n // (spec.vectors * lanes))
-    few = expensive(spec) and math.prod(extents[: spec.batch]) * panels < FEW_UNITS
-    most = GROUP_CHUNK if walks(spec.operands[2:]) else SMALL_CHUNK if few else CHUNK
-    count = max(1, (m + most // 2) // most)
-    rows = -(-m // count)
+    panels = math.prod(extents[: spec.batch]) * -(-n // (spec.vectors * lanes))
+    most = SMALL_CHUNK if expensive(spec) and panels < FEW_UNITS else CHUNK
+    rows = -(-m // max(1, (m + most // 2) // most))
     chunk = -(-rows // spec.rows) * spec.rows
-    return panels, -(-m // chunk)
-
-
-def walks(operands: Sequence[Operand]) -> bool:
-    """Whether an epilogue with these operands walks through much memory: its units are groups of panels."""
-    walked = [o for o in operands if o.strides[-1] == 1 and o.strides[-2] != 0]
-    return len(walked) >= MANY_ARRAYS
+    return panels * -(-m // chunk)
 
 
 def expensive(spec: MatmulSpec) -> bool:
     """Whether the epilogue takes long: threads should share it even where one could do the product."""
     return any(isinstance(s, Call) and s.function in EXPENSIVE for s in spec.steps)
-
-
-def group(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
-    """Panels of a unit: as many as the cache holds, and leave units enough for all threads."""
-    if not walks(spec.operands[2:]):
-        return 1
-    panels, chunks = _cut(spec, extents, lanes)
-    fitting = GROUP_BYTES // max(1, _panel_bytes(spec, extents, lanes))
-    shared = math.prod(extents[: spec.batch]) * panels * chunks // GROUPS
-    return min(panels, max(1, min(fitting, shared)))
 
 
 def _panel_bytes(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
@@ -101,24 +69,19 @@ def scratch_bytes(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
     k = -(-math.prod(extents[spec.batch + 2 :]) // lanes) * lanes
     left = max(spec.rows, lanes) * k if spec.operands[0].dtype.compute else 0
     small = (left + spec.rows * spec.vectors * lanes) * spec.dtype.itemsize
-    return _panel_bytes(spec, extents, lanes) * group(spec, extents, lanes) + small + LINE
+    return _panel_bytes(spec, extents, lanes) + small + LINE
 
 
-def block(
-    m: int, n: int, lanes: int, float64: bool, many: bool = False, walking: bool = False
-) -> tuple[int, int]:
+def block(m: int, n: int, lanes: int, float64: bool, many: bool = False) -> tuple[int, int]:
     """The register block (rows, vectors) of an m by n product, one of `many` that threads share: the least
     padded work that fits registers.
     """
     registers = 32 if lanes == 16 else 16
     size = 2 if float64 else 1  # registers a vector takes
-    # An epilogue that walks through many arrays meets each in as many places as a block has rows: AdamW
-    # behind 2048 x 2048 x 256 takes 29 ms with 4x4, 36 with 6x4.
-    most = (4, 4) if walking else (8, 6)
     fitting = [
         (rows, vectors)
-        for rows in range(1, most[0] + 1)
-        for vectors in range(1, most[1] + 1)
+        for rows in range(1, 9)
+        for vectors in range(1, 7)
         if (rows * vectors + vectors) * size + 1 <= registers
     ]
 
@@ -155,7 +118,6 @@ class _Matmul:
         *self.outer, self.k = [f"n{spec.batch + 2 + i}" for i in range(spec.depth)]
         self.size = spec.dtype.itemsize
         self.widened = self.left.dtype.compute is not None
-        self.grouped = walks(spec.operands[2:])
         column_stride = self.right.strides[-1]
         self.transposed = self.right.strides[-2] == 1 and column_stride != 1
         self.in_place = column_stride == 1 and self.right.dtype is spec.dtype
@@ -238,21 +200,8 @@ class _Matmul:
             self.header()
             with out.block("for unit in range(start, stop):"):
                 self.place_unit()
-                if not self.grouped:
-                    self.pack("packed_from != right_start")
-                    self.panels()
-                    return
-                out.line("fresh = packed_from != right_start")
-                out.line("packed_from = right_start")
-                behind = f"column + grouped * {self.panel}"
-                out.line(f"last = {behind} if {behind} < {self.n} else {self.n}")
-                out.line("first_column = column")
-                with out.block(f"for column in range(first_column, last, {self.panel}):"):
-                    out.line(f"packed = packed_start + (column - first_column) * padded * {self.size}")
-                    ahead = f"(column - first_column) * {self.stride(1, -1)} * {self.right.dtype.itemsize}"
-                    out.line(f"right_start = packed_from + {ahead}")
-                    self.pack("fresh")
-                    self.panels()
+                self.pack("packed_from != right_start")
+                self.panels()
 
     def panels(self) -> None:
         """The unit's rows by one panel."""
@@ -279,8 +228,8 @@ class _Matmul:
         m, n, rows = self.m, self.n, spec.rows
         out.line(f"panels = quotient({n} + {self.panel - 1}, {self.panel})")
         many = " * ".join(["panels", *(f"n{axis}" for axis in range(spec.batch))])
-        most = str(GROUP_CHUNK if self.grouped else CHUNK)
-        if expensive(spec) and not self.grouped:
+        most = str(CHUNK)
+        if expensive(spec):
             out.line(f"most = {SMALL_CHUNK} if {many} < {FEW_UNITS} else {CHUNK}")
             most = "most"
         out.line(f"parts = quotient({m} + quotient({most}, 2), {most})")
@@ -293,22 +242,8 @@ class _Matmul:
         out.line(f"packed = tile + {rows * self.panel * self.size}")
         whole = " * ".join([*self.outer, self.k])
         out.line(f"padded = quotient({whole} + {self.lanes - 1}, {self.lanes}) * {self.lanes}")
-        behind = "packed"
-        if self.grouped:
-            behind = "packed_start"
-            if self.outer:  # a transposed panel is written past its end
-                out.line(f"padded = quotient({whole} + {2 * self.lanes - 1}, {self.lanes}) * {self.lanes}")
-            size = f"(padded * {self.panel * self.size})"
-            out.line(f"grouped = quotient({GROUP_BYTES}, {size}) if padded else 1")
-            out.line(f"shared = quotient({many} * chunks, {GROUPS})")
-            out.line("grouped = grouped if grouped < shared else shared")
-            out.line("grouped = grouped if grouped > 1 else 1")
-            out.line("grouped = grouped if grouped < panels else panels")
-            out.line("packed_start = packed")
-            out.line("panels = quotient(panels + grouped - 1, grouped)")
-            behind = f"packed_start + (grouped - 1) * {size}"
         if self.widened:
-            out.line(f"left = {behind} + padded * {self.panel * self.size}")
+            out.line(f"left = packed + padded * {self.panel * self.size}")
         out.line(f"every = mask({self.lanes})")
         out.line("packed_from = 0")
         if self.in_place:
@@ -330,10 +265,9 @@ class _Matmul:
         out.line("first = (unit - panel_number * chunks) * chunk")
         out.line(f"end = first + chunk if first + chunk < {self.m} else {self.m}")
         rest = "panel_number"
-        across = f"grouped * {self.panel}" if self.grouped else str(self.panel)
         if spec.batch:
             out.line("flat = quotient(panel_number, panels)")
-            out.line(f"column = (panel_number - flat * panels) * {across}")
+            out.line(f"column = (panel_number - flat * panels) * {self.panel}")
             rest = "flat"
             for axis in reversed(range(1, spec.batch)):
                 out.line(f"q{axis} = quotient({rest}, n{axis})")
@@ -341,7 +275,7 @@ class _Matmul:
                 rest = f"q{axis}"
             out.line(f"i0 = {rest}")
         else:
-            out.line(f"column = panel_number * {across}")
+            out.line(f"column = panel_number * {self.panel}")
         out.line(f"left_start = p0 + ({self.batch_offset(0)}) * {self.left.dtype.itemsize}")
         start = f"{self.batch_offset(1)} + column * {self.stride(1, -1)}"
         out.line(f"right_start = p1 + ({start}) * {self.right.dtype.itemsize}")
@@ -351,8 +285,7 @@ class _Matmul:
         out, spec = self.out, self.spec
         reused = " and reused" if self.in_place or self.dots else ""
         with out.block(f"if {missing}{reused}:"):
-            if not self.grouped:
-                out.line("packed_from = right_start")
+            out.line("packed_from = right_start")
             if not self.transposed:
                 for v in range(spec.vectors):
                     out.line(f"active{v} = mask({self.n} - column - {v * self.lanes})")

@@ -137,9 +137,18 @@ def test_a_bias_gradient_and_its_update_are_one_kernel() -> None:
     assert [k for k in facts if k.extents == (10, ROWS) and {"sum", "sub"} <= set(k.ops)]
 
 
-def test_a_weight_gradient_and_its_update_are_one_kernel() -> None:
+def test_a_weight_gradient_and_its_small_update_are_one_kernel() -> None:
+    def step(w: fw.Tensor, x: fw.Tensor, g: fw.Tensor) -> None:
+        w -= 0.1 * (x.t() @ g)
+
+    facts = kernels_of(step, fw.rand(10, WIDTH), fw.rand(ROWS, 10), fw.rand(ROWS, WIDTH))
+    assert [k.ops for k in facts] == [("matmul", "mul", "sub")]
+
+
+def test_an_update_of_many_arrays_is_gone_through_on_its_own() -> None:
     facts = linear_step()
-    assert [k for k in facts if k.extents == (10, WIDTH, ROWS) and {"matmul", "sub"} <= set(k.ops)]
+    assert [k.ops for k in facts if k.extents == (10, WIDTH, ROWS)] == [("matmul",)]
+    assert [k for k in facts if k.extents == (10 * WIDTH,) and {"mul", "sub"} <= set(k.ops)]
 
 
 def test_updates_of_many_parameters_share_launches() -> None:

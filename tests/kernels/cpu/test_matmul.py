@@ -220,26 +220,17 @@ def epilogue_spec(block: tuple[int, int] = (4, 2)) -> MatmulSpec:
     return MatmulSpec("epilogue", 0, f, *block, operands, steps)
 
 
-@pytest.mark.parametrize("batch", [0, 1])
-@pytest.mark.parametrize("a", [ROW_MAJOR, TRANSPOSED], ids=["rows", "transposed"])
-@pytest.mark.parametrize("b", [ROW_MAJOR, TRANSPOSED, ANY], ids=["rows", "transposed", "any"])
-@pytest.mark.parametrize("size", [1, 20_000, 1 << 20])
-def test_groups_of_panels(monkeypatch: pytest.MonkeyPatch, a: Any, b: Any, batch: int, size: int) -> None:
-    """An epilogue that walks through many arrays, as an optimizer's: a group of panels shares a pass."""
-    monkeypatch.setattr(matmul, "GROUP_BYTES", size)
+@pytest.mark.parametrize("n", [10, 64, 300])
+def test_an_expensive_epilogue_is_shared_by_rows(n: int) -> None:
     f = dtypes.float32
-    operands = tuple(Operand(f, ("s",) * batch + s) for s in (a, b, *[ROW_MAJOR] * 4))
-    loads = [Load(f"x{i}", i) for i in range(2, 6)]
-    sums = [Call(f"y{i}", "add", (f"x{i}", PRODUCT), f) for i in range(2, 6)]
-    steps = (*loads, *sums, *[Store(f"y{i}", i) for i in range(2, 6)])
-    random = np.random.default_rng(size)
-    # The digest is the spec's alone: a name of its own keeps the kernels of other sizes apart.
-    spec = MatmulSpec(f"groups of {size}", batch, f, 4, 2, operands, steps)
-    for m, n, k in itertools.product((1, 50, 130), (1, 100, 330), (0, 3, 40)):
-        shapes = [(m, k), (k, n), *[(m, n)] * 4]
-        lead = (3,) * batch
-        arrays = [laid_out(random, lead + x, o.strides, f) for x, o in zip(shapes, operands, strict=True)]
-        check(spec, (*lead, m, n, k), arrays)
+    operands = tuple(Operand(f, s) for s in (ROW_MAJOR, ROW_MAJOR, ROW_MAJOR))
+    spec = MatmulSpec("expensive", 0, f, 4, 2, operands, (Call("y", "erf", (PRODUCT,), f), Store("y", 2)))
+    random = np.random.default_rng(n)
+    for m in (1, 31, 64, 130):
+        a, b = random.normal(size=(m, 20)).astype("f"), random.normal(size=(20, n)).astype("f")
+        check(spec, (m, n, 20), [a, b, np.zeros((m, n), "f")])
+    panels = -(-n // (2 * LANES))
+    assert (matmul.units(spec, (64, n, 20), LANES) > panels) == (panels < matmul.FEW_UNITS)
 
 
 def test_epilogue_with_broadcast_operands_and_several_stores() -> None:
