@@ -337,12 +337,18 @@ class Scheduler:
     def replace(self, first: Group, second: Group, merged: Group) -> None:
         """Put `merged` in place of two groups that no third one lies between."""
         start, end = sorted((first, second), key=self.position.__getitem__)
-        earlier, later = self.between(end, start, self.before), self.between(start, end, self.after)
-        places = sorted(self.position[g] for g in (start, end, *earlier, *later))
-        order = [sorted(groups, key=self.position.__getitem__) for groups in (earlier, later)]
-        # One place is left over, somewhere in between.
-        self.position.update(zip([*order[0], merged], places, strict=False))
-        self.position.update(zip(reversed(order[1]), reversed(places), strict=False))
+        if not self.near(start, end, self.after):  # nothing between needs the first
+            self.position[merged] = self.position[end]
+        elif not self.near(end, start, self.before):  # the second needs nothing between
+            self.position[merged] = self.position[start]
+        else:
+            later, earlier = self.between(start, end, self.after), self.between(end, start, self.before)
+            assert earlier is not None and later is not None, "no third group lies between"
+            places = sorted(self.position[g] for g in (start, end, *earlier, *later))
+            order = [sorted(groups, key=self.position.__getitem__) for groups in (earlier, later)]
+            # One place is left over, somewhere in between.
+            self.position.update(zip([*order[0], merged], places, strict=False))
+            self.position.update(zip(reversed(order[1]), reversed(places), strict=False))
         del self.groups[first], self.groups[second]
         self.groups[merged] = None
         for node in merged.nodes:
@@ -360,22 +366,34 @@ class Scheduler:
     def makes_cycle(self, one: Group, two: Group) -> bool:
         """Whether one group depends on the other through a third."""
         first, second = sorted((one, two), key=self.position.__getitem__)
-        return any(second in self.after[g] for g in self.between(first, second, self.after))
+        if not self.near(second, first, self.before):
+            return False
+        return self.between(first, second, self.after) is None
 
-    def between(self, start: Group, end: Group, step: Mapping[Group, set[Group]]) -> set[Group]:
-        """What `start` leads to by steps from group to group that lies, in the order kept, before `end`.
+    def near(self, start: Group, end: Group, step: Mapping[Group, set[Group]]) -> list[Group]:
+        """The groups a step from `start` that lie, in the order kept, between it and `end`."""
+        low, high = sorted((self.position[start], self.position[end]))
+        return [g for g in step[start] if low < self.position[g] < high]
+
+    def between(self, start: Group, end: Group, step: Mapping[Group, set[Group]]) -> set[Group] | None:
+        """What `start` leads to by steps from group to group that lies, in the order kept, before `end`; None
+        where one of them leads to `end`.
 
         The order is kept as groups merge, so that only what lies between two groups is searched for a way
         from one to the other (Pearce and Kelly, A dynamic topological sort algorithm, 2006).
         """
-        low, high = sorted((self.position[start], self.position[end]))
+        position = self.position
+        low, high = sorted((position[start], position[end]))
         found: set[Group] = set()
-        waiting = [start]
+        waiting = self.near(start, end, step)
         while waiting:
-            for group in step[waiting.pop()]:
-                if low < self.position[group] < high and group not in found:
-                    found.add(group)
-                    waiting.append(group)
+            group = waiting.pop()
+            if group not in found:
+                found.add(group)
+                following = step[group]
+                if end in following:
+                    return None
+                waiting += [g for g in following if low < position[g] < high and g not in found]
         return found
 
     def ordered(self) -> list[Group]:
