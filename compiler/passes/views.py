@@ -12,8 +12,8 @@ from compiler.ir import Apply, Graph, Value
 from compiler.ops import contraction, movement
 from compiler.ops.op import Elementwise, Movement, Reduction, broadcast_shapes
 from compiler.ops.window import stored
-from compiler.passes.joins import sum_of_pads
 from compiler.passes.layout import LAYOUT_RULES
+from compiler.passes.pads import sum_of_pads
 from compiler.passes.rewrite import fixpoint
 from compiler.passes.simplify import RULES
 from compiler.types import contiguous_strides
