@@ -46,40 +46,27 @@ def _copied(planner: Planner, groups: Sequence[Any]) -> dict[Any, Any]:
     return {}
 
 
-def without(part: str) -> Patches:
-    """What to patch so that a step is compiled without `part`."""
-    passes = [f for f in compiler.passes.PIPELINE if f.__name__ != "join_products"]
-    parts: dict[str, Callable[[], Patches]] = {
-        "nothing": lambda: [],
-        "fused loops": lambda: [
-            patch.object(Scheduler, "try_merge", lambda self, producer, consumer: None),
-            patch.object(Scheduler, "merge_readers", lambda self, value: None),
-        ],
-        "epilogues": lambda: [patch.object(Scheduler, "try_epilogue", lambda self, product, user: False)],
-        "joined products": lambda: [patch.object(program, "PIPELINE", tuple(passes))],
-        "pieces in place": lambda: [patch.object(plan, "joined", lambda *given: {})],
-        "updates in place": lambda: [patch.object(Planner, "in_place", _copied)],
-        "reused memory": lambda: [patch.object(Planner, "pack", _apart)],
-    }
-    return parts[part]()
-
-
-PARTS = (
-    "nothing",
-    "fused loops",
-    "epilogues",
-    "joined products",
-    "pieces in place",
-    "updates in place",
-    "reused memory",
-)
+_PASSES = tuple(f for f in compiler.passes.PIPELINE if f.__name__ != "join_products")
+# What to patch so that a step is compiled without a part.
+PARTS: dict[str, Callable[[], Patches]] = {
+    "nothing": lambda: [],
+    "fused loops": lambda: [
+        patch.object(Scheduler, "try_merge", lambda self, producer, consumer: None),
+        patch.object(Scheduler, "merge_readers", lambda self, value: None),
+    ],
+    "epilogues": lambda: [patch.object(Scheduler, "try_epilogue", lambda self, product, user: False)],
+    "joined products": lambda: [patch.object(program, "PIPELINE", _PASSES)],
+    "pieces in place": lambda: [patch.object(plan, "joined", lambda *given: {})],
+    "updates in place": lambda: [patch.object(Planner, "in_place", _copied)],
+    "reused memory": lambda: [patch.object(Planner, "pack", _apart)],
+}
 
 
 def compiled(work: str, part: str) -> Callable[[], None]:
     """One step after the other of `work`, compiled without `part`."""
     step, batches, _ = make(WORKS[work])
     with ExitStack() as stack:
-        for change in without(part):
+        for change in PARTS[part]():
             stack.enter_context(change)
         for batch in batches[:3]:
             step(*batch)
@@ -114,12 +101,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
     pin(given.threads)
+    parts = [part for part in PARTS if part != "nothing"]
     print(describe())
-    print(f"{'':16}{'with all':>12}", *(f"{part:>17}" for part in PARTS[1:]))
+    print(f"{'':16}{'with all':>12}", *(f"{part:>17}" for part in parts))
     for work in given.works:
         found = measured(work)
         whole = found["nothing"]
-        ratios = (f"{found[part] / whole:>17.2f}" for part in PARTS[1:])
+        ratios = (f"{found[part] / whole:>17.2f}" for part in parts)
         print(f"{work:16}{whole * 1e3:>9.3f} ms", *ratios, flush=True)
 
 

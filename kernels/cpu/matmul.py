@@ -58,18 +58,13 @@ def expensive(spec: MatmulSpec) -> bool:
     return any(isinstance(s, Call) and s.function in EXPENSIVE for s in spec.steps)
 
 
-def _panel_bytes(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
-    # A transposed panel is written in whole vectors of k, past the end of each inner axis.
-    k = math.prod(extents[spec.batch + 2 :]) + (lanes if spec.depth > 1 else 0)
-    return -(-k // lanes) * lanes * spec.vectors * lanes * spec.dtype.itemsize
-
-
 def scratch_bytes(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
     """Bytes of private scratch memory one thread needs to run `spec`."""
-    k = -(-math.prod(extents[spec.batch + 2 :]) // lanes) * lanes
-    left = max(spec.rows, lanes) * k if spec.operands[0].dtype.compute else 0
-    small = (left + spec.rows * spec.vectors * lanes) * spec.dtype.itemsize
-    return _panel_bytes(spec, extents, lanes) + small + LINE
+    whole, panel = math.prod(extents[spec.batch + 2 :]), spec.vectors * lanes
+    left = max(spec.rows, lanes) * -(-whole // lanes) * lanes if spec.operands[0].dtype.compute else 0
+    # A transposed panel is written in whole vectors of k, past the end of each inner axis.
+    k = -(-(whole + (lanes if spec.depth > 1 else 0)) // lanes) * lanes
+    return (left + (spec.rows + k) * panel) * spec.dtype.itemsize + LINE
 
 
 def block(m: int, n: int, lanes: int, float64: bool, many: bool = False) -> tuple[int, int]:
@@ -200,7 +195,7 @@ class _Matmul:
             self.header()
             with out.block("for unit in range(start, stop):"):
                 self.place_unit()
-                self.pack("packed_from != right_start")
+                self.pack()
                 self.panels()
 
     def panels(self) -> None:
@@ -280,11 +275,11 @@ class _Matmul:
         start = f"{self.batch_offset(1)} + column * {self.stride(1, -1)}"
         out.line(f"right_start = p1 + ({start}) * {self.right.dtype.itemsize}")
 
-    def pack(self, missing: str) -> None:
-        """Copy a panel of B to scratch as [k][columns] if it is `missing`, unless it is read in place."""
+    def pack(self) -> None:
+        """Copy the unit's panel of B to scratch as [k][columns], unless it is there or read in place."""
         out, spec = self.out, self.spec
         reused = " and reused" if self.in_place or self.dots else ""
-        with out.block(f"if {missing}{reused}:"):
+        with out.block(f"if packed_from != right_start{reused}:"):
             out.line("packed_from = right_start")
             if not self.transposed:
                 for v in range(spec.vectors):
