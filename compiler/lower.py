@@ -17,7 +17,7 @@ from compiler.ops.op import Elementwise, Movement, Reduction
 from compiler.schedule import Axes, Group, padded
 from compiler.types import TensorType, contiguous_strides
 from kernels import dtypes
-from kernels.cpu.runner import Work
+from kernels.cpu import tasks
 from kernels.dtypes import DType
 from kernels.files import Placed, reach
 from kernels.recorder import Recorder, Register
@@ -34,6 +34,7 @@ from kernels.spec import (
     Store,
     pattern,
 )
+from kernels.work import Work
 
 Shape = tuple[int, ...]
 # Sizes of axes, from the outermost, each with its stride in every operand.
@@ -329,8 +330,8 @@ class LoopLowering:
     def part_count(self, kernel: Kernel) -> int:
         """Parts of a reduction over rows: by shape alone, so that any thread count gives the same sums."""
         work = kernel.work()
-        wanted = max(-(-work.rows // PART_ROWS) if self.vector == "inner" else 1, 1)
-        return work.part_count(max(wanted, min(-(-math.prod(self.domain) // PART_ELEMENTS), 64)))
+        wanted = max(-(-tasks.rows(work) // PART_ROWS) if self.vector == "inner" else 1, 1)
+        return tasks.part_count(work, max(wanted, min(-(-math.prod(self.domain) // PART_ELEMENTS), 64)))
 
     @property
     def vector(self) -> str:

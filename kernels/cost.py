@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from kernels import dtypes
 from kernels.cpu import loop
-from kernels.cpu.runner import Work
 from kernels.cpu.target import lanes
 from kernels.dtypes import DType
 from kernels.files import Placed, walked
 from kernels.spec import ELEMENT, KERNEL, Call, Load, LoopSpec, MatmulSpec, Reduce, Store
+from kernels.work import Work
 
 # Words that select, compare or convert, and those on bits: no arithmetic.
 _NOT_COUNTED = frozenset(

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.cpu.runner import Work
 from kernels.dtypes import DType
 from kernels.errors import SpecError
 from kernels.spec import Index, Load, MatmulSpec, Reduce, Store
 from kernels.text import parse
+from kernels.work import Work
 
 FORM = "tracefuse kernel 1"
 

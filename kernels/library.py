@@ -14,7 +14,6 @@ from typing import Any
 
 from kernels import dtypes
 from kernels.cpu.matmul import block
-from kernels.cpu.runner import Work
 from kernels.cpu.target import lanes
 from kernels.dtypes import DType
 from kernels.files import Placed, placed
@@ -33,6 +32,7 @@ from kernels.spec import (
     Stride,
     pattern,
 )
+from kernels.work import Work
 
 Sizes = tuple[int, ...]
 # What one operand looks like to NumPy.

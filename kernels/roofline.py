@@ -23,13 +23,14 @@ from kernels import cache, dtypes, machine
 from kernels.cost import Cost
 from kernels.cpu import pool
 from kernels.cpu.engine import compiler_digest
-from kernels.cpu.runner import LARGE, Work
+from kernels.cpu.runner import LARGE
 from kernels.cpu.target import fingerprint
 from kernels.dtypes import DType
 from kernels.files import Placed
 from kernels.library import LIBRARY, LoopBuilder
 from kernels.prepared import Prepared, aligned
 from kernels.timing import MOST_WAITED, Timing, time_steadily
+from kernels.work import Work
 
 # Side of the matrix products whose speed is the peak.
 SIDE = 2048

@@ -19,13 +19,14 @@ from framework.capture.compile import CompiledFunction
 from kernels import dtypes
 from kernels.cpu import runner
 from kernels.spec import Call, Load, LoopSpec, Operand, Store
+from kernels.work import Work
 
 
 def test_a_kernel() -> None:
     vector = Operand(dtypes.float32, (1,))
     steps = (Load("x", 0), Call("y", "add", ("x", "x"), dtypes.float32), Store("y", 1))
     spec = LoopSpec("double", 1, 0, "rows", (vector, vector), steps)
-    program = runner.Program([runner.Work(spec, (19,), ((1,), (1,)), (0, 0))], [0])
+    program = runner.Program([Work(spec, (19,), ((1,), (1,)), (0, 0))], [0])
     x, y = np.arange(19, dtype=np.float32), np.zeros(19, np.float32)
     for operand, array in enumerate((x, y)):
         program.table[program.pointer_slot(0, operand)] = array.ctypes.data

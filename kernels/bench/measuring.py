@@ -13,13 +13,13 @@ from kernels.bench.code import code
 from kernels.bench.result import OURS, Measurement
 from kernels.cost import cost
 from kernels.cpu import pool
-from kernels.cpu.runner import Work
 from kernels.errors import KernelError
 from kernels.files import Placed, load, placed
 from kernels.library import ELEMENTWISE, LIBRARY, MATMUL, Named, Sizes
 from kernels.prepared import Array, Prepared
 from kernels.roofline import Roofline, roofline
 from kernels.timing import Timing, time_call, time_steadily
+from kernels.work import Work
 
 # Runs of one native call: enough that Python's microsecond does not count.
 _CALL, _MOST_RUNS = 30e-6, 64

@@ -7,106 +7,25 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from kernels.cpu import engine, loop, matmul, pool
+from kernels.cpu import engine, loop, matmul, pool, tasks
 from kernels.cpu.engine import Machine
 from kernels.cpu.target import lanes
 from kernels.errors import BuildError
-from kernels.spec import EXPENSIVE, Call, LoopSpec, MatmulSpec
+from kernels.spec import LoopSpec, MatmulSpec
+from kernels.work import Work
 
-# Nanoseconds of one element on one core of the reference machine: per memory operand, per call, per expensive
-# call.
-_OPERAND, _CALL, _EXPENSIVE = 0.05, 0.02, 0.4
-# Multiply-adds per nanosecond of one core.
-_PRODUCT = 50.0
-# A task is about this long, and a launch shorter than two of them is not shared: handing one out costs 0.1 to
-# 0.3 us while the workers look for work, as they do between two steps of a training loop.
-_TASK = 1500.0
 # A launch this long is worth waking workers for. How kernels/cpu/native.py shares launches below and above
 # it.
 _LARGE = 100_000.0
 SMALL, LARGE = 1, 2
 # Where the native runner finds the address of an ndarray's data (kernels/cpu/native.py).
 DATA_FIELD = 16
-# Most tasks of one kernel: enough for the threads of a large machine to finish together.
-_MOST_TASKS = 64
-
-
-@dataclass(frozen=True)
-class Work:
-    """One kernel of a program: its spec and sizes, strides per operand and axis, and the exact number of row
-    parts.
-
-    `parts` 0 lets the rows be cut anywhere; `serial` keeps them one task.
-    """
-
-    spec: LoopSpec | MatmulSpec
-    extents: tuple[int, ...]
-    strides: tuple[tuple[int, ...], ...]
-    index_strides: tuple[int, ...]
-    parts: int = 0
-    serial: bool = False
-
-    @property
-    def elements(self) -> int:
-        """Points of the iteration space."""
-        return math.prod(self.extents)
-
-    @property
-    def rows(self) -> int:
-        """What is divided among tasks: rows of a loop, panels of a product."""
-        if isinstance(self.spec, MatmulSpec):
-            return matmul.units(self.spec, self.extents, lanes())
-        rows = self.extents[: self.spec.rows]
-        return math.prod(rows[:-1]) if self.spec.vector == "rows" and len(rows) > 1 else math.prod(rows)
-
-    @property
-    def step(self) -> int:
-        """Rows that stay together: a vector of them, where the rows are the lanes."""
-        return (
-            64
-            if isinstance(self.spec, LoopSpec) and self.spec.vector == "rows" and self.spec.rows == 1
-            else 1
-        )
-
-    @property
-    def nanoseconds(self) -> float:
-        """A rough estimate of one core's time, for cutting work into tasks."""
-        calls = [s.function for s in self.spec.steps if isinstance(s, Call)]
-        expensive = sum(f in EXPENSIVE for f in calls)
-        each = _OPERAND * len(self.spec.operands) + _CALL * len(calls) + _EXPENSIVE * expensive
-        if isinstance(self.spec, MatmulSpec):
-            return self.elements / _PRODUCT + each * math.prod(self.extents[: self.spec.batch + 2])
-        return each * self.elements
-
-    def cuts(self) -> list[tuple[int, int]]:
-        """(start, stop) of each task, by shape alone."""
-        rows = self.rows
-        wanted = self.parts or (1 if self.serial else min(int(self.nanoseconds // _TASK), _MOST_TASKS))
-        size = -(-max(rows, 1) // max(wanted, 1))
-        size = -(-size // self.step) * self.step
-        starts = range(0, rows, size)
-        # A reduction of no rows still writes its identity.
-        return [(s, min(s + size, rows)) for s in starts] or ([(0, 0)] if self.parts else [])
-
-    def part_count(self, wanted: int) -> int:
-        """How many parts the rows fall into when cut near `wanted` times."""
-        rows = max(self.rows, 1)
-        size = -(-rows // max(wanted, 1))
-        return -(-rows // (-(-size // self.step) * self.step))
-
-    def scratch_bytes(self) -> int:
-        """Private memory one thread needs."""
-        render = matmul if isinstance(self.spec, MatmulSpec) else loop
-        return render.scratch_bytes(self.spec, self.extents, lanes())  # type: ignore[arg-type]
-
 
 _sources: dict[str, str] = {}
 
@@ -154,7 +73,7 @@ class Program:
         self.table = np.zeros(max(sum(sizes), 1), np.int64)
         for work, start in zip(works, self.starts, strict=True):
             self._fill(work, start)
-        tasks: list[tuple[int, ...]] = []
+        rows: list[tuple[int, ...]] = []
         launches: list[tuple[int, ...]] = []
         flags = dict(checks)
         together: dict[int, list[int]] = {level: [] for level in sorted({*levels, *flags})}
@@ -162,22 +81,22 @@ class Program:
             together[level].append(number)
         base = self.table.ctypes.data
         for level, numbers in together.items():
-            first, cost = len(tasks), 0.0
+            first, cost = len(rows), 0.0
             for number in numbers:
                 work, address, table = (
                     works[number],
                     self.machines[number].address,
                     base + 8 * self.starts[number],
                 )
-                tasks += [(address, table, a, b, i) for i, (a, b) in enumerate(work.cuts())]
-                cost += work.nanoseconds
-            shared = len(tasks) - first > 1 and cost >= 2 * _TASK
+                rows += [(address, table, a, b, i) for i, (a, b) in enumerate(tasks.cuts(work))]
+                cost += tasks.nanoseconds(work)
+            shared = len(rows) - first > 1 and cost >= 2 * tasks.TASK
             size = 0 if not shared else SMALL if cost < _LARGE else LARGE
-            launches.append((first, len(tasks), size, flags.get(level, 0)))
-        self.tasks = np.array(tasks or [(0,) * 5], np.int64)
+            launches.append((first, len(rows), size, flags.get(level, 0)))
+        self.tasks = np.array(rows or [(0,) * 5], np.int64)
         self.launches = np.array(launches or [(0,) * 4], np.int64)
         self.parallel = any(row[2] for row in launches)
-        self.scratch_bytes = -(-max((w.scratch_bytes() for w in works), default=0) // 64) * 64 + 64
+        self.scratch_bytes = -(-max(map(tasks.scratch_bytes, works), default=0) // 64) * 64 + 64
         head = (
             len(launches),
             self.launches.ctypes.data,

@@ -12,10 +12,11 @@ import numpy as np
 
 from kernels import dtypes, reference
 from kernels.cpu import pool, runner
-from kernels.cpu.runner import Program, Work
+from kernels.cpu.runner import Program
 from kernels.cpu.target import lanes
 from kernels.dtypes import DType
 from kernels.spec import Index, LoopSpec
+from kernels.work import Work
 
 Array = np.ndarray[Any, Any]
 # Everything around the width of a vector, nothing at all, and many.
