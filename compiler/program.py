@@ -19,7 +19,8 @@ from compiler.errors import LoweringError
 from compiler.ir import Const, Graph
 from compiler.lower import Buffer, Kernel
 from compiler.passes import PIPELINE
-from compiler.plan import Planner, Request
+from compiler.plan import Plan, Planner, Request
+from compiler.stored import planned
 from compiler.verify import verify
 from kernels import files, memory
 from kernels.cpu import pool, runner
@@ -70,9 +71,9 @@ class Executable:
 
     def __init__(self, request: Request, arena: Arena | None = None) -> None:
         begin = time.perf_counter()
-        self.request = optimise(request)
-        self.plan = plan = Planner(self.request).run()
-        planned = time.perf_counter()
+        self.request, self.plan = planned(request, _plan)
+        plan = self.plan
+        done = time.perf_counter()
         self.arena = Arena() if arena is None else arena
         base = self.arena.reserve(plan.arena_bytes)
         self.constants = {b: np.ascontiguousarray(c.data) for b, c in plan.constants.items()}
@@ -110,8 +111,8 @@ class Executable:
         self.native = runner.native_run()
         self.interrupted = False
         self.arena.users.add(self)
-        self.plan_seconds = planned - begin
-        self.build_seconds = time.perf_counter() - planned
+        self.plan_seconds = done - begin
+        self.build_seconds = time.perf_counter() - done
 
     def move(self, distance: int) -> None:
         """Follow the arena, which is `distance` bytes further on."""
@@ -168,6 +169,11 @@ class Executable:
         """Every kernel, in launch order."""
         rows = zip(self.plan.kernels, self.plan.levels, self.program.machines, strict=True)
         return [KernelView(k, m.source, lv, m.path, m.cached, m.seconds) for k, lv, m in rows]
+
+
+def _plan(request: Request) -> tuple[Request, Plan]:
+    request = optimise(request)
+    return request, Planner(request).run()
 
 
 def optimise(request: Request) -> Request:
