@@ -54,7 +54,7 @@ _Strided: Any = type(np.lib.stride_tricks.as_strided(np.zeros(1)).base)
 def root_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array that owns the memory `array` views."""
     while True:
-        base = array.base
+        base: Any = array.base
         if type(base) is _Strided:
             base = base.base
         if not isinstance(base, np.ndarray):
