@@ -75,6 +75,8 @@ def run(
                 case Store(value, operand, index):
                     place = np.asarray(address(operand, index))
                     shape = np.broadcast_shapes(place.shape, np.shape(values[value]))
+                    if index is not None:  # as often as the loop comes here, however often at one place
+                        shape = np.broadcast_shapes(shape, (*extents[: spec.rows], *(1,) * spec.inner))
                     if index is None:
                         arrays[operand][np.broadcast_to(place, shape)] = np.broadcast_to(values[value], shape)
                     else:

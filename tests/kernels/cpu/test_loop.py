@@ -463,3 +463,12 @@ def test_source_says_what_it_computes() -> None:
     assert "# " in text
     assert "e = exp(d): float32" in text
     compile(text, "kernel", "exec")
+
+
+def test_what_is_added_at_one_place_is_added_for_every_row() -> None:
+    one, none = Operand(dtypes.int64, (0,)), Operand(dtypes.float32, (0,))
+    steps = (Load("x", 0), Load("i", 1), Store("x", 2, "i"))
+    spec = LoopSpec("scatter", 1, 0, "rows", (none, one, none), steps)
+    for n in (1, 19):
+        arrays = [np.array([2.0], np.float32), np.array([1]), np.zeros(3, np.float32)]
+        check(spec, (n,), arrays, [(0,), (0,), (0,)], (0, 0, 1))
