@@ -1,5 +1,5 @@
-"""The text of steps inside a loop's tile: what several rows share is stored once, and what the tile covers only
-in part is reduced only there.
+"""The text of steps inside a loop's tile: what several rows share is stored once, and where the tile is not
+covered nothing is added to a reduction.
 
 Knows the tiling's shape; what a program walks, and in which order, is for `kernels.gpu.loop`.
 """
