@@ -127,7 +127,7 @@ def _rows(work: Work, spec: LoopSpec) -> Tiling:
         fits = spec.inner == 1 and whole * beside <= ACROSS
         block = whole if fits else min(whole, ACROSS // 4 // beside)
         warps = 4 if beside * block >= 512 else 1
-        return Tiling(((lane, beside), (last, block)), looped=not fits, warps=warps)
+        return Tiling(_beside(lane, beside, last, block), looped=not fits, warps=warps)
     block, looped = _row_block(work, spec)
     if looped:
         return Tiling(((last, block),), looped=True, warps=8 if block == STRETCH else 4)
@@ -135,7 +135,12 @@ def _rows(work: Work, spec: LoopSpec) -> Tiling:
         return Tiling(((last, block),), warps=_row_warps(block))
     longest = max(range(spec.rows), key=lambda a: rows[a])
     together = min(SHORT // block, power(max(rows[longest] // PROGRAMS, 1)))
-    return Tiling(((longest, together), (last, block)), warps=max(together * block // 256, 1))
+    return Tiling(_beside(longest, together, last, block), warps=max(together * block // 256, 1))
+
+
+def _beside(axis: int, together: int, last: int, block: int) -> tuple[tuple[int, int], ...]:
+    """Blocks of rows and of their inner axis; a row on its own is no dimension of the tile."""
+    return (((axis, together),) if together > 1 else ()) + ((last, block),)
 
 
 def _parts(work: Work, spec: LoopSpec) -> Tiling:
