@@ -69,8 +69,10 @@ class _Loop(Nest):
         signature = ", ".join([*parameters, *(f"{name}: tl.constexpr" for name in self.constants)])
         head = f"def kernel({signature}):"
         if len(head) > 100:
-            wrapped = textwrap.fill(signature, 100, initial_indent="    ", subsequent_indent="    ")
-            head = f"def kernel(\n{wrapped}\n):"
+            # A name stays with its annotation.
+            lines = textwrap.wrap(signature.replace(": ", ":\xa0"), 96)
+            wrapped = "\n    ".join(lines).replace("\xa0", " ")
+            head = f"def kernel(\n    {wrapped}\n):"
         return "\n".join([head, *(f"    {line}" for line in self.out.lines)]) + "\n"
 
     @property
