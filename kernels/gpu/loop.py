@@ -18,7 +18,7 @@ from kernels.gpu.axes import collapsed
 from kernels.gpu.launch import MOST, Launch, Parameter, divisibility
 from kernels.gpu.nest import Nest
 from kernels.gpu.tiles import tiling
-from kernels.spec import ELEMENT, KERNEL, Call, Index, Literal, Load, Reduce, Step
+from kernels.spec import ELEMENT, KERNEL, ROW, Call, Index, Literal, Load, Reduce, Step
 from kernels.work import Work
 
 # Offsets of so many elements, and more, need 64 bits.
@@ -161,6 +161,8 @@ class _Loop(Nest):
         """Write the index along an axis of the tile, which begins at `start`, and its mask."""
         block, dimension = self.block[axis], self.dimension[axis]
         self.out.line(f"i{axis} = {start}{self.numbers(block, dimension)}")
+        if self.quads and self.quads[1] == axis:
+            self.out.line(f"q{axis} = {start}{self.numbers(f'{block} // 4', dimension)} * 4")
         if self.work.extents[axis] % self.constants[block] or not self.work.extents[axis]:
             self.out.line(f"inside{axis} = i{axis} < {self.use(f'n{axis}')}")
             self.mask[dimension] = f"inside{axis}"
@@ -176,6 +178,7 @@ class _Loop(Nest):
         """Write everything that is done with the rows of a tile."""
         if self.tiling.looped:
             loops = phases.Phases(self.spec)
+            self.online = loops.online
             for before, elements in zip(loops.rows, [*loops.elements, []], strict=True):
                 for step in before:
                     self.compute(step)
@@ -189,8 +192,9 @@ class _Loop(Nest):
     def walk(self, steps: Sequence[Step]) -> None:
         """Write one loop over the inner axes."""
         reductions = [s for s in steps if isinstance(s, Reduce) and not s.outer]
+        running = {*self.online, *(s.out for s in self.online.values())}
         for step in reductions:
-            self.start(step, self.everywhere)
+            self.start(step, self.level_dims(ROW) if step.out in running else self.everywhere)
         self.open_inner()
         for step in steps:
             self.compute(step)

@@ -61,7 +61,8 @@ def replacements() -> Iterator[tuple[object, str, object]]:
         return TensorHandle(widened(handle.data), float32) if is_narrow else handle
 
     def cast_impl(self: Any, source: Any, target: Any) -> Any:
-        if source.dtype.scalar == target.scalar:
+        # A comparison's result says that it is of its operands' type.
+        if source.dtype.scalar == target.scalar and source.data.dtype != np.bool_:
             return source
         if target.scalar == bfloat16:
             return TensorHandle(narrowed(wide(source).data.astype(np.float32)), bfloat16)

@@ -175,6 +175,28 @@ def test_several_phases_over_a_row(dtype: DType, vector: str) -> None:
         check(spec, (rows, size), arrays, [*strides, (1, 0)], ulps=40)
 
 
+@pytest.mark.parametrize("vector", ["inner", "rows"])
+def test_a_sum_of_exponentials_beside_its_maximum(vector: str) -> None:
+    # One loop over a long row finds both; -inf may come first, last, or alone, and so may NaN and inf.
+    inf, n = np.inf, LONG_ROW
+    x = plain(F32, 6 * n).reshape(6, n)
+    x[0, : n // 2], x[1, n // 2 :], x[2], x[3, n // 2], x[4, 1], x[5, n - 1] = (
+        -inf,
+        -inf,
+        -inf,
+        inf,
+        np.nan,
+        200,
+    )
+    spec, extents = softmax_spec(F32, vector), (6, n)
+    strides = [(n, 1)] * 2 if vector == "inner" else [(1, 6)] * 2
+    memory = (x if vector == "inner" else x.T).reshape(-1).copy()
+    assert launch_of(work_of(spec, extents, [*strides, (1, 0)])).source.count("for start in") == 2
+    check(
+        spec, extents, [memory, np.zeros_like(memory), np.zeros(6, np.float32)], [*strides, (1, 0)], ulps=60
+    )
+
+
 def test_a_row_replaced_by_what_depends_on_all_of_it() -> None:
     # The store waits for the last loop that reads the operand.
     steps = (
