@@ -1,9 +1,10 @@
 """A loop over memory as a Triton kernel.
 
-A program computes a tile: of one or two axes where elements are computed alone, of rows and a stretch of
+A program computes a tile: of up to three axes where elements are computed alone, of rows and a stretch of
 their inner axis where rows are reduced. A row that fits into the tile is loaded once, and everything is done
 in the order of the spec; a longer one is walked once for each of its phases. Where rows are combined, a
-program walks one part of the rows in order.
+program walks one part of the rows in order. Adding at computed positions is atomic, in no order: floats may
+round otherwise from run to run.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from kernels.gpu.tiles import tiling
 from kernels.spec import ELEMENT, KERNEL, ROW, Call, Index, Literal, Load, Reduce, Step
 from kernels.work import Work
 
-# Offsets of so many elements, and more, need 64 bits.
-WIDE = 2**31
+# Offsets of so many elements, and more, have 64 bits: half as many as 32 hold, since the ends of tiles and of
+# parts lie beyond them.
+WIDE = 2**30
 
 
 def render(work: Work, alignment: Sequence[int] | None = None, flags: int = 0) -> Launch:
@@ -96,9 +98,8 @@ class _Loop(Nest):
         for step in spec.steps if self.outer and not self.tiling.looped else ():
             match step:
                 case Load(operand=operand) | Index(operand=operand):
-                    same = operand not in spec.written and not any(
-                        spec.operands[operand].strides[: spec.rows]
-                    )
+                    rows = spec.operands[operand].strides[: spec.rows]
+                    same = operand not in spec.written and not any(rows)
                 case _:
                     same = isinstance(step, Call | Literal)
             if same and names.issuperset(phases.operands(step)):

@@ -69,16 +69,15 @@ class Nest(Steps):
             dims = own | {self.dimension[a] for a in repeated if a in self.dimension}
             first = [f"({self.index[a]} == 0)" for a in repeated]
         mask = " & ".join([*filter(None, [self.masked(dims)]), *first])
-        return vocabulary.store(
-            self.spread(self.address(operand), own, dims), value, self.spec.operands[operand].dtype, mask
-        )
+        address = self.spread(self.address(operand), own, dims)
+        return vocabulary.store(address, value, self.spec.operands[operand].dtype, mask)
 
     def add(self, value: str, operand: int, index: str) -> str:
         """The statement that adds a value at a computed position, as often as the loop comes there."""
         dtype, address = self.spec.operands[operand].dtype, self.address(operand, index)
         if self.tiling.serial:
             total = vocabulary.call("add", [vocabulary.load(address, dtype), value], [dtype, dtype], dtype)
-            return vocabulary.store(address, total, dtype)
+            return vocabulary.store(address, f"({total})", dtype)
         dims = self.level_dims(self.level(Store(value, operand, index)))
         mask = self.masked(dims)
         address = self.spread(address, self.dims(operand, index), dims)
@@ -95,11 +94,9 @@ class Nest(Steps):
         match step:
             case Reduce(value=value, outer=True):
                 if self.in_memory(step):
-                    self.add_in_memory(step)
-                else:
-                    self.accumulate(
-                        step, self.covered(value, step, 0) if self.tiling.part_rows > 1 else value
-                    )
+                    return self.add_in_memory(step)
+                # Only a tile of several rows may have some that are not the part's.
+                self.accumulate(step, self.covered(value, step, 0) if self.tiling.part_rows > 1 else value)
             case Reduce(value=value):
                 if step.out in self.online:
                     return self.accumulate_online(step, self.online[step.out])
