@@ -22,7 +22,7 @@ from kernels.gpu import interpret, tiles
 from kernels.gpu.checked import HazardError, Memory, OutOfBoundsError
 from kernels.gpu.interpret import interpreting
 from kernels.gpu.render import launch_of
-from kernels.spec import Call, Index, Literal, Load, LoopSpec, Operand, Reduce, Store
+from kernels.spec import Call, Index, Literal, Load, LoopSpec, Operand, Reduce, Step, Store
 from tests.kernels.cpu.native import Array, assert_near, plain
 from tests.kernels.cpu.test_loop import (
     by_name,
@@ -206,6 +206,22 @@ def test_a_row_replaced_by_what_depends_on_all_of_it() -> None:
     spec = LoopSpec("wait", 1, 1, "inner", (Operand(F32, (S, 1)), Operand(F32, (S, 1))), steps)
     for n in (1, SHORT_ROW, LONG_ROW):
         check(spec, (3, n), [plain(F32, 3 * n), np.zeros(3 * n, np.float32)], [(n, 1), (n, 1)])
+
+
+def test_rows_that_registers_do_not_hold_are_walked() -> None:
+    # Of two operands, and of twenty, each less the maximum of them all.
+    for count, walked in ((2, False), (20, True)):
+        names = [f"x{i}" for i in range(count)]
+        steps: list[Step] = [Load(name, i) for i, name in enumerate(names)]
+        for i, name in enumerate(names[1:], 1):
+            steps.append(Call(f"m{i}", "maximum", (f"m{i - 1}" if i > 1 else "x0", name), F32))
+        steps.append(Reduce("most", f"m{count - 1}", "max", F32))
+        for i, name in enumerate(names):
+            steps += [Call(f"y{i}", "sub", (name, "most"), F32), Store(f"y{i}", i)]
+        spec = LoopSpec("wide", 1, 1, "inner", (Operand(F32, (S, 1)),) * count, tuple(steps))
+        strides = [(5000, 1)] * count
+        assert ("for start in" in launch_of(work_of(spec, (2, 5000), strides)).source) == walked
+        check(spec, (2, 5000), [plain(F32, 10000, i) for i in range(count)], strides)
 
 
 def test_rows_of_several_axes() -> None:
