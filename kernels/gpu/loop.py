@@ -19,7 +19,7 @@ from kernels.gpu.axes import collapsed
 from kernels.gpu.launch import MOST, Launch, Parameter, divisibility
 from kernels.gpu.nest import Nest
 from kernels.gpu.tiles import tiling
-from kernels.spec import ELEMENT, KERNEL, ROW, Call, Index, Literal, Load, Reduce, Step
+from kernels.spec import ELEMENT, KERNEL, ROW, Index, Reduce, Step
 from kernels.work import Work
 
 # Offsets of so many elements, and more, have 64 bits: half as many as 32 hold, since the ends of tiles and of
@@ -93,19 +93,9 @@ class _Loop(Nest):
 
     @cached_property
     def fixed(self) -> set[Step]:
-        """What all rows of a part share, and a tile has room for: it is computed once."""
-        spec, found, names = self.spec, set[Step](), set[str]()
-        for step in spec.steps if self.outer and not self.tiling.looped else ():
-            match step:
-                case Load(operand=operand) | Index(operand=operand):
-                    rows = spec.operands[operand].strides[: spec.rows]
-                    same = operand not in spec.written and not any(rows)
-                case _:
-                    same = isinstance(step, Call | Literal)
-            if same and names.issuperset(phases.operands(step)):
-                found.add(step)
-                names.add(step.out)  # type: ignore[union-attr]
-        return found
+        """What all rows of a part share, and a tile has room for: it is loaded once."""
+        steps = self.spec.steps if self.outer and not self.tiling.looped else ()
+        return {s for s in steps if phases.lasts(self.spec, s)}
 
     def blocks_along(self, axis: int) -> int:
         """Blocks of an axis; an axis outside the tile has one for each of its elements."""

@@ -7,7 +7,7 @@ Knows specs; knows no tiles and no text.
 
 from __future__ import annotations
 
-from kernels.spec import ELEMENT, KERNEL, ROW, Call, Load, LoopSpec, Reduce, Step, Store
+from kernels.spec import ELEMENT, KERNEL, ROW, Call, Index, Load, LoopSpec, Reduce, Step, Store
 
 
 def operands(step: Step) -> tuple[str, ...]:
@@ -34,6 +34,14 @@ def level(spec: LoopSpec, step: Step) -> int:
             known = [spec.levels[value], spec.levels[index] if index else KERNEL, ROW if index else KERNEL]
             return max(spec.operand_level(operand), *known)
     return spec.levels[step.out]
+
+
+def lasts(spec: LoopSpec, step: Step) -> bool:
+    """Whether a load or a counter is the same in all rows, and not of memory that changes."""
+    match step:
+        case Load(operand=operand, index=None) | Index(operand=operand):
+            return operand not in spec.written and not any(spec.operands[operand].strides[: spec.rows])
+    return False
 
 
 class Phases:

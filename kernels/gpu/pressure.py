@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 from kernels.dtypes import DType
-from kernels.gpu.phases import level, operands
+from kernels.gpu.phases import lasts, level, operands
 from kernels.spec import ELEMENT, ROW, Call, Index, Literal, Load, LoopSpec, Reduce, Store
 
 # Registers of a processor, all of which one program may take; the most of one thread, and those that it needs
@@ -20,6 +20,7 @@ FILE, MOST, SPARE = 65536, 255, 32
 def held(spec: LoopSpec) -> int:
     """The most registers of 32 bits that one element of a tile takes at a time."""
     lanes = ELEMENT if spec.inner else ROW
+    in_parts = any(isinstance(s, Reduce) and s.outer for s in spec.steps)
     uses: dict[str, list[int]] = {}
     for number, step in enumerate(spec.steps):
         for name in operands(step):
@@ -29,8 +30,10 @@ def held(spec: LoopSpec) -> int:
         if isinstance(step, Store | Literal):
             continue
         size = -(-_dtype(spec, step).arithmetic.itemsize // 4)
-        if isinstance(step, Reduce) and step.outer and level(spec, step) == lanes:
-            change[0] += size  # a total over the rows, which lasts
+        total = isinstance(step, Reduce) and step.outer
+        if level(spec, step) == lanes and (total or (in_parts and lasts(spec, step))):
+            # It is there as long as the rows are walked.
+            change[0] += size
         elif spec.levels.get(step.out) == lanes and step.out in uses:
             # A load waits until it is needed.
             change[uses[step.out][0] if isinstance(step, Load | Index) else number] += size

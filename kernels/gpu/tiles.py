@@ -133,9 +133,9 @@ def _rows(work: Work, spec: LoopSpec) -> Tiling:
     return Tiling(_beside(longest, together, last, whole), warps=1)
 
 
-def _long(last: int, whole: int) -> Tiling:
+def _long(last: int, whole: int, stretch: int = STRETCH) -> Tiling:
     """A row at a time, in stretches."""
-    block = min(whole, STRETCH)
+    block = min(whole, stretch)
     return Tiling(((last, block),), looped=True, warps=_warps(block, 8))
 
 
@@ -158,7 +158,7 @@ def _parts(work: Work, spec: LoopSpec) -> Tiling:
         if warps := _holding(spec, together * whole, 8, PART_WARPS):
             return Tiling(((last, whole),), together, warps=warps)
         together //= 2
-    return _long(last, whole)
+    return _long(last, whole, PART)
 
 
 def _only_columns(spec: LoopSpec) -> bool:
