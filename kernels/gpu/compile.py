@@ -7,28 +7,29 @@ Knows nothing of specs, and of no device: any architecture can be compiled for a
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import tempfile
 import threading
-import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
 from functools import cache as once
 from importlib import metadata
 from typing import Any
 
 from kernels import cache
 from kernels.errors import BuildError
+from kernels.gpu.code import Code
+from kernels.gpu.inspection import inspect
 from kernels.gpu.launch import Launch, functions
 
 # What reports and tests compile for: Ampere, Hopper and Blackwell of NVIDIA, CDNA 3 of AMD.
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942")
+# Registers of an NVIDIA processor, of which a thread has at most so many.
+REGISTERS, MOST_REGISTERS = 65536, 255
 # The function of a launch's source that is the kernel, and the form of cache files.
-KERNEL, FORM = "kernel", 1
+KERNEL, FORM = "kernel", 2
 MISSING = (
     "{name} for {architecture} is not in the kernel cache, and compiling it needs Triton, which is not "
     "installed: pip install 'tracefuse[gpu]' (Linux on x86-64 or ARM)"
@@ -36,42 +37,6 @@ MISSING = (
 _NVIDIA, _AMD = re.compile(r"sm_(\d+)"), re.compile(r"gfx(\d+)[0-9a-f]{2}")
 # Triton's settings belong to the process: one thread at a time changes them.
 _SETTINGS = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Code:
-    """Machine code of one kernel, and what its launcher must know.
-
-    The launcher passes what `types` lists in that order, then the addresses of `scratch` bytes a program and
-    of nothing (0). `threads` is the size of a block. `assembly` is PTX or AMD's, `triton` the compiler.
-    """
-
-    architecture: str
-    function: str
-    binary: bytes
-    assembly: str
-    warps: int
-    threads: int
-    shared: int
-    types: tuple[str, ...]
-    scratch: int
-    scratch_alignment: int
-    triton: str
-
-    def as_bytes(self) -> bytes:
-        """A line of JSON, the packed assembly, the binary."""
-        head = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("binary", "assembly")}
-        packed = zlib.compress(self.assembly.encode(), 6)
-        return json.dumps(head | {"packed": len(packed)}).encode() + b"\n" + packed + self.binary
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> Code:
-        """What `as_bytes` gave."""
-        line, _, rest = content.partition(b"\n")
-        head = json.loads(line)
-        packed = head.pop("packed")
-        head["types"] = tuple(head["types"])
-        return cls(binary=rest[packed:], assembly=zlib.decompress(rest[:packed]).decode(), **head)
 
 
 def digest(launch: Launch, architecture: str) -> str:
@@ -132,6 +97,17 @@ def _build(name: str, launch: Launch, architecture: str) -> Code:
 
 
 def _compile(launch: Launch, architecture: str) -> Code:
+    """Compile for any device; where the assembler spills to leave registers to other blocks, once more."""
+    target = _target(architecture)
+    code = _compiled(launch, architecture, target, {})
+    if target.backend == "cuda" and inspect(code).spilled:
+        most = min(MOST_REGISTERS, REGISTERS // code.threads)
+        other = _compiled(launch, architecture, target, {"maxnreg": most})
+        code = min(code, other, key=lambda made: inspect(made).spilled)
+    return code
+
+
+def _compiled(launch: Launch, architecture: str, target: Any, more: dict[str, int]) -> Code:
     import triton
     from triton.compiler import ASTSource
     from triton.runtime.jit import JITFunction
@@ -144,27 +120,28 @@ def _compile(launch: Launch, architecture: str) -> Code:
         for number, p in enumerate(launch.parameters)
         if p.divisibility > 1
     }
-    target = _target(architecture)
     options = {
-        "num_warps": launch.warps,
+        # A launch counts warps of 32 threads: the same tile makes accesses of the same width everywhere.
+        "num_warps": max(launch.warps * 32 // target.warp_size, 1),
         "num_stages": launch.stages,
         "enable_fp_fusion": not launch.exact,
+        **more,
     }
     made = triton.compile(ASTSource(kernel, signature, constants, facts), target=target, options=options)
     kind, text = ("cubin", "ptx") if target.backend == "cuda" else ("hsaco", "amdgcn")
-    facts = made.metadata
+    known = made.metadata
     return Code(
-        architecture,
-        facts.name,
-        made.asm[kind],
-        made.asm[text],
-        facts.num_warps,
-        facts.num_warps * target.warp_size,
-        facts.shared,
-        tuple(p.type for p in launch.parameters),
-        getattr(facts, "global_scratch_size", 0) or 0,
-        getattr(facts, "global_scratch_align", 1) or 1,
-        triton.__version__,
+        architecture=architecture,
+        function=known.name,
+        binary=made.asm[kind],
+        assembly=made.asm[text],
+        warps=known.num_warps,
+        threads=known.num_warps * target.warp_size,
+        shared=known.shared,
+        types=tuple(p.type for p in launch.parameters),
+        scratch=getattr(known, "global_scratch_size", 0) or 0,
+        scratch_alignment=getattr(known, "global_scratch_align", 1) or 1,
+        triton=triton.__version__,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kernels.gpu.compile import Code
+from kernels.gpu.code import Code
 
 # The most bytes of shared memory that a block of these may have; of others, what every GPU since 2020 has.
 SHARED = {"sm_80": 166912, "sm_90": 232448, "sm_100": 232448, "gfx942": 65536}

@@ -54,8 +54,9 @@ def candidates(k: int, factor: DType, precision: str, loads: int = 0) -> Iterato
             if area > largest:
                 continue
             warps = 8 if area >= 8192 else 4 if area >= 2048 or (half and rows >= 64) else 2
-            # A thread of every warp has 16 bytes of each factor to load.
-            most = min(rows, columns) * depth * factor.itemsize // (16 * 32)
+            # Every thread has 16 bytes of each factor to load, and of the product to store.
+            least = min(rows * depth, columns * depth, area)
+            most = least * factor.itemsize // (16 * 32)
             while warps > max(most, 1):
                 warps //= 2
             yield Tile(rows, columns, depth, warps, 3)
