@@ -87,6 +87,7 @@ def functions(source: str, wrap: Callable[[FunctionType], Any]) -> dict[str, Any
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {"__name__": name}
     exec(compile(source, name, "exec"), namespace)
-    made = {key: wrap(f) for key, f in namespace.items() if isinstance(f, FunctionType)}
+    own = {key: f for key, f in namespace.items() if isinstance(f, FunctionType)}
+    made = {key: wrap(f) for key, f in own.items()}
     namespace.update(made)
     return made

@@ -168,9 +168,13 @@ def combine(combination: str, dtype: DType) -> str:
     return f"combine_{combination}"
 
 
-def reduced(value: str, axis: int, combination: str, dtype: DType, keep: bool) -> str:
-    """A tile combined along one of its axes, in the dtype it has."""
-    return f"tl.reduce({value}, {axis}, {combine(combination, dtype)}{', keep_dims=True' if keep else ''})"
+def reduced(value: str, axis: int | None, combination: str, dtype: DType) -> str:
+    """A tile combined along one of its axes, which stays with one element; or along all, to a scalar."""
+    where = f"{axis}, " if axis is not None else "None, "
+    keep = "" if axis is None else ", keep_dims=True"
+    if combination == "add" and dtype.itemsize >= 4:
+        return f"tl.sum({value}{f', {axis}' if axis is not None else ''}{keep})"
+    return f"tl.reduce({value}, {where}{combine(combination, dtype)}{keep})"
 
 
 def module(spec: LoopSpec | MatmulSpec, kernel: str) -> str:
