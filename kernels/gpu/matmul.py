@@ -15,7 +15,7 @@ from kernels import dtypes
 from kernels.errors import SpecError
 from kernels.files import reach
 from kernels.gpu import vocabulary
-from kernels.gpu.launch import Launch, Parameter, divisibility
+from kernels.gpu.launch import MOST, Launch, Parameter, divisibility
 from kernels.gpu.product_tiles import EXACT, GROUP, TF32, Tile, tile
 from kernels.gpu.steps import Steps
 from kernels.source import Source
@@ -30,7 +30,11 @@ LARGEST = 2**31 - 1
 
 
 def render(
-    work: Work, alignment: Sequence[int] = (), flags: int = 0, tf32: bool = False, cut: Tile | None = None
+    work: Work,
+    alignment: Sequence[int] | None = None,
+    flags: int = 0,
+    tf32: bool = False,
+    cut: Tile | None = None,
 ) -> Launch:
     """The launch of a product. `alignment`: bytes that each operand's address is a multiple of, 16 if not
     given; `tf32`: round float32 factors to ten bits and use tensor cores; `cut`: another tile than `tile`'s.
@@ -40,13 +44,13 @@ def render(
 
 class _Product:
     def __init__(
-        self, work: Work, alignment: Sequence[int], flags: int, precision: str, cut: Tile | None
+        self, work: Work, alignment: Sequence[int] | None, flags: int, precision: str, cut: Tile | None
     ) -> None:
         spec = work.spec
         if not isinstance(spec, MatmulSpec):
             raise SpecError(f"{spec.name} is no product")
         self.work, self.spec, self.flags = work, spec, flags
-        self.alignment = tuple(alignment) or (16,) * len(spec.operands)
+        self.alignment = [divisibility(a) for a in alignment or [MOST] * len(spec.operands)]
         self.out = Source()
         self.indices = {s.operand for s in spec.steps if isinstance(s, Index)}
         self.group_axes()
