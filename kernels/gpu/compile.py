@@ -55,15 +55,28 @@ def compile_all(requests: Sequence[tuple[Launch, str]], threads: int | None = No
 
     Raises BuildError for the first that fails.
     """
+    codes = []
+    for made in attempts(requests, threads):
+        if isinstance(made, BuildError):
+            raise made
+        codes.append(made)
+    return codes
+
+
+def attempts(requests: Sequence[tuple[Launch, str]], threads: int | None = None) -> list[Code | BuildError]:
+    """As `compile_all`, with the error in place of the code of what does not compile."""
     names = [digest(*request) for request in requests]
-    found = {name: code for name in dict.fromkeys(names) if (code := cached(name)) is not None}
+    found: dict[str, Code | BuildError] = {
+        name: code for name in dict.fromkeys(names) if (code := cached(name)) is not None
+    }
     wanted = {name: r for name, r in zip(names, requests, strict=True) if name not in found}
-    if wanted:
-        launch, architecture = next(iter(wanted.values()))
-        if triton_version() is None:
-            raise BuildError(MISSING.format(name=launch.name, architecture=architecture))
+    if wanted and triton_version() is None:
+        found |= {
+            name: BuildError(MISSING.format(name=r[0].name, architecture=r[1])) for name, r in wanted.items()
+        }
+    elif wanted:
         with _own_settings(), ThreadPoolExecutor(threads or os.cpu_count()) as workers:
-            made = workers.map(lambda item: _build(item[0], *item[1]), wanted.items())
+            made = workers.map(lambda item: _attempt(item[0], *item[1]), wanted.items())
             found |= dict(zip(wanted, made, strict=True))
     return [found[name] for name in names]
 
@@ -86,12 +99,15 @@ def triton_version() -> str | None:
         return None
 
 
-def _build(name: str, launch: Launch, architecture: str) -> Code:
+def _attempt(name: str, launch: Launch, architecture: str) -> Code | BuildError:
     """Compile one launch and put it into the cache."""
     try:
         code = _compile(launch, architecture)
-    except Exception as error:  # Triton fails with exceptions of many kinds
-        raise BuildError(f"{launch.name} does not compile for {architecture}: {error}") from error
+    # Triton fails with exceptions of many kinds.
+    except Exception as error:  # noqa: BLE001
+        failed = BuildError(f"{launch.name} does not compile for {architecture}: {error}")
+        failed.__cause__ = error
+        return failed
     cache.write(name, code.as_bytes())
     return code
 
