@@ -69,8 +69,10 @@ class _Loop(Nest):
         signature = ", ".join([*parameters, *(f"{name}: tl.constexpr" for name in self.constants)])
         head = f"def kernel({signature}):"
         if len(head) > 100:
-            wrapped = textwrap.fill(signature, 100, initial_indent="    ", subsequent_indent="    ")
-            head = f"def kernel(\n{wrapped}\n):"
+            # A name stays with its annotation.
+            lines = textwrap.wrap(signature.replace(": ", ":\xa0"), 96)
+            wrapped = "\n    ".join(lines).replace("\xa0", " ")
+            head = f"def kernel(\n    {wrapped}\n):"
         return "\n".join([head, *(f"    {line}" for line in self.out.lines)]) + "\n"
 
     @property
@@ -98,6 +100,8 @@ class _Loop(Nest):
             with self.out.block("if " + " | ".join(f"tl.load(flag{i})" for i in range(flags)) + ":"):
                 self.out.line("return")
         self.place_program()
+        if self.spec.inner and not self.tiling.looped and not self.tiling.columns:
+            self.place(self.inner)
         for step in self.spec.steps:
             if self.level(step) == KERNEL:
                 self.compute(step)
@@ -139,7 +143,7 @@ class _Loop(Nest):
         """Write the index along an axis of the tile, which begins at `start`, and its mask."""
         block, dimension = self.block[axis], self.dimension[axis]
         self.out.line(f"i{axis} = {start}{self.numbers(block, dimension)}")
-        if self.work.extents[axis] % self.constants[block]:
+        if self.work.extents[axis] % self.constants[block] or not self.work.extents[axis]:
             self.out.line(f"inside{axis} = i{axis} < {self.use(f'n{axis}')}")
             self.mask[dimension] = f"inside{axis}"
 
@@ -160,8 +164,6 @@ class _Loop(Nest):
                 if elements:
                     self.walk(elements)
             return
-        if self.spec.inner and not self.tiling.columns:
-            self.place(self.inner)
         for step in self.spec.steps:
             if self.level(step) != KERNEL:
                 self.compute(step)

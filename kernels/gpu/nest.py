@@ -163,6 +163,5 @@ class Nest(Steps):
 
 def _name(axis: int, spec: LoopSpec, blocks: dict[int, int]) -> str:
     """The constant that is the block of an axis."""
-    if axis >= spec.rows:
-        return "RBLOCK"
-    return "XBLOCK" if axis == max(a for a in blocks if a < spec.rows) else "YBLOCK"
+    inwards = [a for a in blocks if a < spec.rows][::-1]
+    return f"{'XYZ'[inwards.index(axis)]}BLOCK" if axis in inwards else "RBLOCK"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from kernels.errors import SpecError
-from kernels.spec import ELEMENT, Load, LoopSpec, Reduce, Store
+from kernels.spec import ELEMENT, Index, Load, LoopSpec, Reduce, Store
 from kernels.work import Work
 
 # Elements of a pointwise tile: 8 a thread of 4 warps, which are two 128-bit accesses of float32. With many
@@ -70,33 +70,27 @@ def tiling(work: Work) -> Tiling:
     return _pointwise(work, spec)
 
 
-def _smallest(spec: LoopSpec) -> int:
-    return min((o.dtype.itemsize for o in spec.operands if any(o.strides)), default=4)
-
-
 def _pointwise(work: Work, spec: LoopSpec) -> Tiling:
     axes = [a for a, n in enumerate(work.extents) if n != 1]
     if not axes:
         return Tiling(warps=1)
-    unit = {a: sum(o.dtype.itemsize for o in spec.operands if o.strides[a] == 1) for a in axes}
+    counted = {s.operand for s in spec.steps if isinstance(s, Index)}
+    memory = [o for i, o in enumerate(spec.operands) if i not in counted]
+    unit = {a: sum(o.dtype.itemsize for o in memory if o.strides[a] == 1) for a in axes}
     lane = max(axes, key=lambda a: (unit[a], a))
     block = POINTWISE // 2 if len(spec.operands) >= MANY_OPERANDS else POINTWISE
     block = min(block, max(power(work.elements // PROGRAMS), FEWEST))
     warps = max(block // 256, 1) if block < POINTWISE // 2 else 4
-    across = [a for a in axes if unit[a] and a != lane]
-    if across:
-        side = NARROW_TRANSPOSED if _smallest(spec) <= 2 else TRANSPOSED
-        return _tiled(work, {lane: side, max(across, key=lambda a: unit[a]): side}, 4)
-    blocks = {lane: min(block, power(work.extents[lane]))}
-    others = [a for a in axes if a != lane]
-    if others and blocks[lane] < block:
-        beside = max(others, key=lambda a: work.extents[a])
-        blocks[beside] = min(block // blocks[lane], power(work.extents[beside]))
-    return _tiled(work, blocks, warps)
-
-
-def _tiled(work: Work, blocks: dict[int, int], warps: int) -> Tiling:
-    return Tiling(tuple((a, min(blocks[a], power(work.extents[a]))) for a in sorted(blocks)), warps=warps)
+    # What is contiguous for some operand comes first, then what is long, until the tile is full.
+    order = sorted(axes, key=lambda a: (a == lane, unit[a] > 0, work.extents[a]), reverse=True)
+    narrow = min((o.dtype.itemsize for o in memory), default=4) <= 2
+    side = NARROW_TRANSPOSED if narrow else TRANSPOSED
+    transposed = len(order) > 1 and unit[order[1]] > 0
+    blocks: dict[int, int] = {}
+    for axis in order[:3]:
+        room = block // math.prod(blocks.values())
+        blocks[axis] = min(power(work.extents[axis]), side if transposed and axis in order[:2] else room)
+    return Tiling(tuple(sorted((a, b) for a, b in blocks.items() if b > 1)), warps=4 if transposed else warps)
 
 
 def _live(spec: LoopSpec) -> int:
@@ -127,7 +121,7 @@ def _rows(work: Work, spec: LoopSpec) -> Tiling:
         fits = spec.inner == 1 and whole * beside <= ACROSS
         block = whole if fits else min(whole, ACROSS // 4 // beside)
         warps = 4 if beside * block >= 512 else 1
-        return Tiling(((lane, beside), (last, block)), looped=not fits, warps=warps)
+        return Tiling(_beside(lane, beside, last, block), looped=not fits, warps=warps)
     block, looped = _row_block(work, spec)
     if looped:
         return Tiling(((last, block),), looped=True, warps=8 if block == STRETCH else 4)
@@ -135,7 +129,12 @@ def _rows(work: Work, spec: LoopSpec) -> Tiling:
         return Tiling(((last, block),), warps=_row_warps(block))
     longest = max(range(spec.rows), key=lambda a: rows[a])
     together = min(SHORT // block, power(max(rows[longest] // PROGRAMS, 1)))
-    return Tiling(((longest, together), (last, block)), warps=max(together * block // 256, 1))
+    return Tiling(_beside(longest, together, last, block), warps=max(together * block // 256, 1))
+
+
+def _beside(axis: int, together: int, last: int, block: int) -> tuple[tuple[int, int], ...]:
+    """Blocks of rows and of their inner axis; a row on its own is no dimension of the tile."""
+    return (((axis, together),) if together > 1 else ()) + ((last, block),)
 
 
 def _parts(work: Work, spec: LoopSpec) -> Tiling:
