@@ -201,7 +201,8 @@ def _amd(code: Code) -> Inspection:
         kind, bits = match["what"], match["type"]
         width = next((n for name, n in _AMD_BITS.items() if name in bits), 16 if "short" in bits else 8)
         found[kind, width] += 1
-    spilled = 4 * (number("vgpr_spill_count") + number("sgpr_spill_count"))
+    # Scalar registers are spilled into vector registers, not into memory.
+    spilled = 4 * number("vgpr_spill_count")
     return Inspection(
         code.architecture,
         number("vgpr_count"),

@@ -17,6 +17,8 @@ from kernels.traffic import touched
 from kernels.work import Work
 
 WIDEST = 128
+# Of very large arguments CUDA's library takes the remainder by pi / 2 with float64's help, in a branch.
+REDUCED = frozenset(("sin", "cos"))
 # Fewer elements of an operand come from caches (a bias of each column, a number of each row), or are too few
 # for every thread to have 16 bytes.
 BULK = 1 << 14
@@ -38,7 +40,8 @@ def _of_resources(found: Inspection) -> Iterator[str]:
 def _of_instructions(work: Work, launch: Launch, found: Inspection) -> Iterator[str]:
     spec = work.spec
     steps = [s.dtype for s in spec.steps if isinstance(s, Call | Literal | Reduce)]
-    if found.wide and dtypes.float64 not in [*steps, *(o.dtype for o in spec.operands)]:
+    known = any(isinstance(s, Call) and s.function in REDUCED for s in spec.steps)
+    if found.wide and not known and dtypes.float64 not in [*steps, *(o.dtype for o in spec.operands)]:
         yield f"{found.wide} float64 instructions"
     if isinstance(spec, MatmulSpec) and not found.tensor:
         half = all(o.dtype.compute for o in spec.operands[:2])
