@@ -16,7 +16,7 @@ from kernels.errors import SpecError
 from kernels.files import reach
 from kernels.gpu import vocabulary
 from kernels.gpu.launch import MOST, Launch, Parameter, divisibility
-from kernels.gpu.product_tiles import EXACT, GROUP, TF32, Tile, tile
+from kernels.gpu.product_tiles import EXACT, GROUP, TF32, Tile, ranked
 from kernels.gpu.steps import Steps
 from kernels.source import Source
 from kernels.spec import PRODUCT, RUNTIME, Call, Index, Literal, Load, MatmulSpec, Store
@@ -37,9 +37,15 @@ def render(
     cut: Tile | None = None,
 ) -> Launch:
     """The launch of a product. `alignment`: bytes that each operand's address is a multiple of, 16 if not
-    given; `tf32`: round float32 factors to ten bits and use tensor cores; `cut`: another tile than `tile`'s.
+    given; `tf32`: round float32 factors to ten bits and use tensor cores; `cut`: another tile than the first
+    of `cuts`.
     """
     return _Product(work, alignment, flags, TF32 if tf32 else EXACT, cut).launch()
+
+
+def cuts(work: Work, tf32: bool = False) -> list[Tile]:
+    """The tiles that a product may be cut into, the likeliest to be fast first."""
+    return _Product(work, None, 0, TF32 if tf32 else EXACT, None).cuts
 
 
 class _Product:
@@ -61,8 +67,9 @@ class _Product:
         self.m, self.n = (math.prod(work.extents[x] for x in axes) for axes in (self.rows, self.columns))
         self.k = math.prod(work.extents[x] for x in self.depth)
         batch = math.prod(work.extents[x] for x in self.batch)
-        self.programs = batch
-        self.cut = cut or tile(self.m, self.n, self.k, batch, self.factor, self.precision, self.full_loads())
+        loads = self.full_loads()
+        self.cuts = ranked(self.m, self.n, self.k, batch, self.factor, self.precision, loads)
+        self.cut = cut or self.cuts[0]
         self.programs = batch * -(-self.m // self.cut.rows) * -(-self.n // self.cut.columns)
         inner = work.extents[self.depth[-1]]
         padded = -(-inner // self.cut.depth) * self.cut.depth

@@ -32,13 +32,12 @@ class Tile:
     stages: int
 
 
-def tile(m: int, n: int, k: int, batch: int, factor: DType, precision: str, loads: int = 0) -> Tile:
-    """The tile of least time for an m by n product over k, one of `batch`, of factors in memory of type
-    `factor`; the epilogue loads `loads` whole tiles.
+def ranked(m: int, n: int, k: int, batch: int, factor: DType, precision: str, loads: int = 0) -> list[Tile]:
+    """Tiles for an m by n product over k, one of `batch`, of factors in memory of type `factor`, whose
+    epilogue loads `loads` whole tiles; the one of least time first.
     """
-    return min(
-        candidates(k, factor, precision, loads), key=lambda t: _time(t, m, n, batch, factor, precision)
-    )
+    cuts = candidates(k, factor, precision, loads)
+    return sorted(cuts, key=lambda cut: _time(cut, m, n, batch, factor, precision))
 
 
 def candidates(k: int, factor: DType, precision: str, loads: int = 0) -> Iterator[Tile]:

@@ -14,7 +14,7 @@ from kernels.dtypes import DType
 from kernels.errors import SpecError
 from kernels.gpu.checked import Memory
 from kernels.gpu.matmul import render
-from kernels.gpu.product_tiles import EXACT, TF32, Tile, candidates, tile
+from kernels.gpu.product_tiles import EXACT, TF32, Tile, candidates, ranked
 from kernels.reference import run_matmul
 from kernels.spec import PRODUCT, Call, Index, Literal, Load, MatmulSpec, Operand, Store, pattern
 from kernels.work import Work
@@ -322,7 +322,7 @@ def test_tiles_fit_and_small_products_have_small_ones(factor: DType, precision: 
     for cut in candidates(1000, factor, precision):
         assert (cut.rows + cut.columns) * cut.depth * cut.stages * factor.itemsize <= 98304
         assert min(cut.rows, cut.columns) >= 16 and cut.warps in (1, 2, 4, 8)
-    small = tile(8, 16, 1000, 1, factor, precision)
-    large = tile(4096, 4096, 1000, 1, factor, precision)
+    small = ranked(8, 16, 1000, 1, factor, precision)[0]
+    large = ranked(4096, 4096, 1000, 1, factor, precision)[0]
     assert (small.rows, small.columns) == (16, 16)
     assert large.rows * large.columns == max(c.rows * c.columns for c in candidates(1000, factor, precision))
