@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from functools import cached_property
 
 from kernels.gpu import phases, vocabulary
 from kernels.gpu.axes import collapsed
 from kernels.gpu.launch import MOST, Launch, Parameter, divisibility
 from kernels.gpu.nest import Nest
 from kernels.gpu.tiles import tiling
-from kernels.spec import ELEMENT, KERNEL, Index, Reduce, Step
+from kernels.spec import ELEMENT, KERNEL, Call, Index, Literal, Load, Reduce, Step
 from kernels.work import Work
 
 # Offsets of so many elements, and more, need 64 bits.
@@ -88,6 +89,23 @@ class _Loop(Nest):
         """Rows of a part."""
         return -(-math.prod(self.work.extents[: self.spec.rows]) // max(self.work.parts, 1))
 
+    @cached_property
+    def fixed(self) -> set[Step]:
+        """What all rows of a part share, and a tile has room for: it is computed once."""
+        spec, found, names = self.spec, set[Step](), set[str]()
+        for step in spec.steps if self.outer and not self.tiling.looped else ():
+            match step:
+                case Load(operand=operand) | Index(operand=operand):
+                    same = operand not in spec.written and not any(
+                        spec.operands[operand].strides[: spec.rows]
+                    )
+                case _:
+                    same = isinstance(step, Call | Literal)
+            if same and names.issuperset(phases.operands(step)):
+                found.add(step)
+                names.add(step.out)  # type: ignore[union-attr]
+        return found
+
     def blocks_along(self, axis: int) -> int:
         """Blocks of an axis; an axis outside the tile has one for each of its elements."""
         return -(-self.work.extents[axis] // self.constants.get(self.block.get(axis, ""), 1))
@@ -103,7 +121,7 @@ class _Loop(Nest):
         if self.spec.inner and not self.tiling.looped and not self.tiling.columns:
             self.place(self.inner)
         for step in self.spec.steps:
-            if self.level(step) == KERNEL:
+            if self.level(step) == KERNEL or step in self.fixed:
                 self.compute(step)
         if self.tiling.serial:
             self.one_by_one()
@@ -165,7 +183,7 @@ class _Loop(Nest):
                     self.walk(elements)
             return
         for step in self.spec.steps:
-            if self.level(step) != KERNEL:
+            if self.level(step) != KERNEL and step not in self.fixed:
                 self.compute(step)
 
     def walk(self, steps: Sequence[Step]) -> None:

@@ -17,24 +17,28 @@ from kernels.work import Work
 # Elements of a pointwise tile: 8 a thread of 4 warps, which are two 128-bit accesses of float32. With many
 # operands 4 a thread, or registers run out.
 POINTWISE, MANY_OPERANDS = 1024, 5
-# A pointwise kernel has so many programs at least, but none of fewer elements than FEWEST.
+# Programs that keep a device busy: a tile is smaller rather than that there are fewer, if not below FEWEST
+# elements.
 PROGRAMS, FEWEST = 128, 256
+# Sides of a tile through which an operand is transposed, for elements of 4 bytes and more, and for smaller.
+TRANSPOSED, NARROW_TRANSPOSED = 32, 64
 # Elements of a row that one program keeps in registers: 16 a thread of 32 warps, half as many where more than
 # LIVE tiles are alive at once. float32 spills at twice as many.
 LONGEST_ROW, LIVE = 16384, 3
 # Elements of a longer row that are walked at a time: 8 a thread of 8 warps.
 STRETCH = 2048
-# Elements of a tile of short rows, and of rows that lie across the lanes.
-SHORT, ACROSS = 1024, 4096
-# Sides of a tile through which an operand is transposed, for elements of 4 bytes and more, and for smaller.
-TRANSPOSED, NARROW_TRANSPOSED = 32, 64
-# Columns side by side in a sum down the columns: whole sectors of memory, and many loads in flight.
-COLUMNS = 64
+# Elements of a tile of several short rows: one warp's. In a tile of more warps, what the rows share (a bias,
+# the weights of a norm) is loaded in another layout than theirs, and goes through shared memory.
+SHORT = 256
+# Rows that lie along the lanes: whole sectors of memory, as many tiles as keep the device busy.
+FEWEST_BESIDE, MOST_BESIDE = 16, 64
+# Elements of a tile of a part's rows, and its warps: there are few parts, so that each has many.
+PART, PART_WARPS = 4096, 16
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """Blocks per axis, for one or two axes; the others are walked by programs, or by loops within one.
+    """Blocks of the axes that a tile spans; the others are walked by programs, or by loops within one.
 
     With `looped`, the last inner axis is walked block by block, and those before it one by one. Where rows
     are combined, `part_rows` of a part are in a tile; with `columns`, programs share the inner axes. With
@@ -78,19 +82,21 @@ def _pointwise(work: Work, spec: LoopSpec) -> Tiling:
     memory = [o for i, o in enumerate(spec.operands) if i not in counted]
     unit = {a: sum(o.dtype.itemsize for o in memory if o.strides[a] == 1) for a in axes}
     lane = max(axes, key=lambda a: (unit[a], a))
+    crossing = {a for a in axes if any(o.strides[a] == 1 and o.strides[lane] != 0 for o in memory)} - {lane}
+    # What an operand is contiguous along comes first, then what is long, until the tile is full.
+    order = sorted(axes, key=lambda a: (a == lane, a in crossing, work.extents[a]), reverse=True)
     block = POINTWISE // 2 if len(spec.operands) >= MANY_OPERANDS else POINTWISE
     block = min(block, max(power(work.elements // PROGRAMS), FEWEST))
-    warps = max(block // 256, 1) if block < POINTWISE // 2 else 4
-    # What is contiguous for some operand comes first, then what is long, until the tile is full.
-    order = sorted(axes, key=lambda a: (a == lane, unit[a] > 0, work.extents[a]), reverse=True)
     narrow = min((o.dtype.itemsize for o in memory), default=4) <= 2
     side = NARROW_TRANSPOSED if narrow else TRANSPOSED
-    transposed = len(order) > 1 and unit[order[1]] > 0
     blocks: dict[int, int] = {}
     for axis in order[:3]:
-        room = block // math.prod(blocks.values())
-        blocks[axis] = min(power(work.extents[axis]), side if transposed and axis in order[:2] else room)
-    return Tiling(tuple(sorted((a, b) for a, b in blocks.items() if b > 1)), warps=4 if transposed else warps)
+        most = SHORT if blocks and not crossing else block
+        room = side if crossing and len(blocks) < 2 else max(most // math.prod(blocks.values()), 1)
+        blocks[axis] = min(power(work.extents[axis]), room)
+    tile = math.prod(blocks.values())
+    warps = 4 if crossing or tile >= POINTWISE // 2 else 1
+    return Tiling(tuple(sorted((a, b) for a, b in blocks.items() if b > 1)), warps=warps)
 
 
 def _live(spec: LoopSpec) -> int:
@@ -102,34 +108,38 @@ def _live(spec: LoopSpec) -> int:
 def _row_block(work: Work, spec: LoopSpec) -> tuple[int, bool]:
     """The block of the last inner axis, and whether it is looped over."""
     whole = power(work.extents[-1])
-    widest = max(o.dtype.itemsize for o in spec.operands)
-    longest = LONGEST_ROW * 4 // max(widest, 4) // (1 if _live(spec) <= LIVE else 2)
+    counted = {s.operand for s in spec.steps if isinstance(s, Index)}
+    elements = [
+        o for i, o in enumerate(spec.operands) if spec.operand_level(i) == ELEMENT and i not in counted
+    ]
+    widest = max((o.dtype.itemsize for o in elements), default=4)
+    longest = LONGEST_ROW * 4 // max(widest, 4) // (1 if _live(spec) <= LIVE and not work.parts else 2)
     fits = spec.inner == 1 and whole <= longest
     return (whole, False) if fits else (min(whole, STRETCH), True)
 
 
-def _row_warps(elements: int) -> int:
-    return min(max(elements // 512, 1), 32)
+def _warps(elements: int, each: int, most: int = 32) -> int:
+    """Warps whose threads have `each` of a tile's elements."""
+    return min(max(elements // (32 * each), 1), most)
 
 
 def _rows(work: Work, spec: LoopSpec) -> Tiling:
     last, lane = spec.axes - 1, spec.rows - 1
     rows = work.extents[: spec.rows]
     if spec.vector == "rows" and spec.rows:
-        beside = min(64, power(rows[lane]))
+        beside = min(max(power(rows[lane] // PROGRAMS), FEWEST_BESIDE), MOST_BESIDE, power(rows[lane]))
         whole = power(work.extents[last])
-        fits = spec.inner == 1 and whole * beside <= ACROSS
-        block = whole if fits else min(whole, ACROSS // 4 // beside)
-        warps = 4 if beside * block >= 512 else 1
-        return Tiling(_beside(lane, beside, last, block), looped=not fits, warps=warps)
+        fits = spec.inner == 1 and whole * beside <= PART
+        block = whole if fits else min(whole, STRETCH // beside)
+        return Tiling(_beside(lane, beside, last, block), looped=not fits, warps=_warps(beside * block, 16))
     block, looped = _row_block(work, spec)
     if looped:
-        return Tiling(((last, block),), looped=True, warps=8 if block == STRETCH else 4)
-    if block >= SHORT // 4 or not rows:
-        return Tiling(((last, block),), warps=_row_warps(block))
+        return Tiling(((last, block),), looped=True, warps=_warps(block, 8))
+    if block >= SHORT or not rows:
+        return Tiling(((last, block),), warps=_warps(block, 16))
     longest = max(range(spec.rows), key=lambda a: rows[a])
-    together = min(SHORT // block, power(max(rows[longest] // PROGRAMS, 1)))
-    return Tiling(_beside(longest, together, last, block), warps=max(together * block // 256, 1))
+    together = min(SHORT // block, power(math.prod(rows) // PROGRAMS), power(rows[longest]))
+    return Tiling(_beside(longest, together, last, block), warps=_warps(together * block, 8))
 
 
 def _beside(axis: int, together: int, last: int, block: int) -> tuple[tuple[int, int], ...]:
@@ -140,21 +150,23 @@ def _beside(axis: int, together: int, last: int, block: int) -> tuple[tuple[int,
 def _parts(work: Work, spec: LoopSpec) -> Tiling:
     rows = power(-(-math.prod(work.extents[: spec.rows]) // max(work.parts, 1)))
     if not spec.inner:
-        return Tiling(part_rows=min(rows, STRETCH), warps=_row_warps(2 * min(rows, STRETCH)))
+        return Tiling(part_rows=min(rows, PART), warps=_warps(min(rows, PART), 8, PART_WARPS))
     last = spec.axes - 1
     if _only_columns(spec):
-        beside = min(COLUMNS, power(work.extents[last]))
-        return Tiling(((last, beside),), part_rows=min(rows, SHORT // beside), columns=True, warps=4)
+        beside = min(MOST_BESIDE, power(work.extents[last]))
+        together = min(rows, POINTWISE // beside)
+        return Tiling(((last, beside),), together, columns=True, warps=_warps(beside * together, 8))
     block, looped = _row_block(work, spec)
     if looped:
-        return Tiling(((last, block),), looped=True, warps=8 if block == STRETCH else 4)
-    together = min(rows, max(SHORT // 2 // block, 1))
-    return Tiling(((last, block),), part_rows=together, warps=_row_warps(2 * block))
+        return Tiling(((last, block),), looped=True, warps=_warps(block, 8))
+    together = min(rows, max(PART // block, 1))
+    return Tiling(((last, block),), together, warps=_warps(together * block, 8, PART_WARPS))
 
 
 def _only_columns(spec: LoopSpec) -> bool:
     """Whether nothing but single elements is computed, so that columns may go to different programs."""
-    effects = [s for s in spec.steps if isinstance(s, Store | Reduce)]
     return all(
-        (isinstance(s, Store) or s.outer) and spec.operand_level(s.operand) == ELEMENT for s in effects
+        spec.operand_level(s.operand) == ELEMENT and (isinstance(s, Store) or s.outer)
+        for s in spec.steps
+        if isinstance(s, Store | Reduce)
     )
