@@ -26,6 +26,8 @@ from kernels.work import Work
 NARROW = 128
 # The share of a step along the innermost axis that may be padding before all axes are walked as one.
 PADDING = 1 / 4
+# Words that a function takes for itself while it computes one element.
+INSIDE = {"random_bits": 6}
 LARGEST = 2**31 - 1
 
 
@@ -67,8 +69,8 @@ class _Product:
         self.m, self.n = (math.prod(work.extents[x] for x in axes) for axes in (self.rows, self.columns))
         self.k = math.prod(work.extents[x] for x in self.depth)
         batch = math.prod(work.extents[x] for x in self.batch)
-        loads = self.full_loads()
-        self.cuts = ranked(self.m, self.n, self.k, batch, self.factor, self.precision, loads)
+        sizes = self.m, self.n, self.k, batch
+        self.cuts = ranked(*sizes, self.factor, self.precision, self.live_words())
         self.cut = cut or self.cuts[0]
         self.programs = batch * -(-self.m // self.cut.rows) * -(-self.n // self.cut.columns)
         inner = work.extents[self.depth[-1]]
@@ -89,10 +91,32 @@ class _Product:
         self.batch = [x for x in range(m) if x not in of_rows and x not in of_columns]
         self.depth = list(range(n + 1, n + 1 + spec.depth))
 
-    def full_loads(self) -> int:
-        """Loads of whole tiles in the epilogue."""
-        loads = {s.operand for s in self.spec.steps if isinstance(s, Load)}
-        return sum(bool(self.terms(o, self.rows) and self.terms(o, self.columns)) for o in loads)
+    def live_words(self) -> int:
+        """The most 4-byte words that the epilogue holds at once of each element of the tile."""
+        whole = {PRODUCT: self.spec.dtype.itemsize // 4}
+        for step in self.spec.steps:
+            match step:
+                case Load(out, operand) | Index(out, operand):
+                    varies = all(self.terms(operand, axes) for axes in (self.rows, self.columns))
+                    dtype = self.spec.operands[operand].dtype
+                case Call(out, _, inputs, dtype):
+                    varies = any(x in whole for x in inputs)
+                case _:
+                    continue
+            if varies:
+                whole[out] = max(dtype.itemsize // 4, 1)
+        last = {PRODUCT: 0}
+        for number, step in enumerate(self.spec.steps):
+            used = step.inputs if isinstance(step, Call) else (step.value,) if isinstance(step, Store) else ()
+            last |= dict.fromkeys(used, number)
+        live, most = {PRODUCT}, whole[PRODUCT]
+        for number, step in enumerate(self.spec.steps):
+            if not isinstance(step, Store):
+                live.add(step.out)
+            inside = INSIDE.get(step.function, 0) if isinstance(step, Call) else 0
+            most = max(most, inside + sum(whole.get(name, 0) for name in live))
+            live -= {name for name in live if last.get(name, -1) <= number}
+        return most
 
     def largest_offset(self) -> int:
         """The farthest that any operand's element, or a padded row or column, is from its start."""

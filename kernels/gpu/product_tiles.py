@@ -15,8 +15,8 @@ from kernels.dtypes import DType
 PROCESSORS = 128
 # Neighbouring programs walk so many tiles down before the next column: what they read stays in the L2 cache.
 GROUP = 8
-# Loads of whole tiles in an epilogue from which on it needs the registers of half a tile.
-HEAVY = 2
+# Words of each element that an epilogue may hold at once in tiles of 64 elements a thread.
+LIGHT = 3
 EXACT, TF32 = "ieee", "tf32"
 _SIDES = (16, 32, 64, 128)
 
@@ -32,21 +32,21 @@ class Tile:
     stages: int
 
 
-def ranked(m: int, n: int, k: int, batch: int, factor: DType, precision: str, loads: int = 0) -> list[Tile]:
+def ranked(m: int, n: int, k: int, batch: int, factor: DType, precision: str, live: int = 1) -> list[Tile]:
     """Tiles for an m by n product over k, one of `batch`, of factors in memory of type `factor`, whose
-    epilogue loads `loads` whole tiles; the one of least time first.
+    epilogue holds `live` words of each element at once; the one of least time first.
     """
-    cuts = candidates(k, factor, precision, loads)
+    cuts = candidates(k, factor, precision, live)
     return sorted(cuts, key=lambda cut: _time(cut, m, n, batch, factor, precision))
 
 
-def candidates(k: int, factor: DType, precision: str, loads: int = 0) -> Iterator[Tile]:
+def candidates(k: int, factor: DType, precision: str, live: int = 1) -> Iterator[Tile]:
     """Tiles that compile without spills on every architecture."""
     half = factor.compute is not None
     # Exact float32 keeps both factors of a step in registers: 32 deep spills.
     deepest = 64 if half else 32 if precision == TF32 and factor is dtypes.float32 else 16
     depth = next((d for d in (16, 32) if d >= k and d < deepest), deepest)
-    largest = 4096 if factor is dtypes.float64 or loads >= HEAVY else 16384
+    largest = 4096 if factor is dtypes.float64 or live > LIGHT else 16384
     for rows in _SIDES:
         for columns in _SIDES:
             area = rows * columns

@@ -150,13 +150,11 @@ def of_files(paths: Iterable[Path]) -> list[tuple[str, Placed]]:
 
 
 def of_library() -> list[tuple[str, Placed]]:
-    """The library's kernels in float32, and its products in float16 too."""
-    kinds = {name: [dtypes.float32] for name in LIBRARY}
-    kinds |= {name: [dtypes.float32, dtypes.float16] for name in LIBRARY if "matmul" in name}
+    """The library's kernels in float32 and float16."""
     return [
-        (f"{name} {dtype.name}", LIBRARY[name].make(dtype, LIBRARY[name].default))
-        for name, several in kinds.items()
-        for dtype in several
+        (f"{name} {dtype.name}", kernel.make(dtype, kernel.default))
+        for name, kernel in LIBRARY.items()
+        for dtype in (dtypes.float32, dtypes.float16)
     ]
 
 

@@ -18,7 +18,10 @@ from kernels.gpu.inspection import SHARED, Access, inspect
 from kernels.gpu.launch import Launch
 from kernels.gpu.matmul import render
 from kernels.gpu.product_tiles import Tile
+from kernels.gpu.quality import failures
 from kernels.library import matmul
+from kernels.spec import PRODUCT, Call, Index, Literal, Load, MatmulSpec, Operand, Store
+from kernels.work import Work
 
 needs_triton = pytest.mark.skipif(compilation.triton_version() is None, reason="Triton is not installed")
 F, H, B, D = dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.float64
@@ -96,7 +99,7 @@ def test_compiling_fills_the_cache_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert first[0] == first[2] and [c.architecture for c in first[:2]] == ["sm_80", "gfx942"]
     assert first[0].types == tuple(p.type for p in launch.parameters)
     assert (first[0].threads, first[1].threads) == (32, 64)
-    monkeypatch.setattr(compilation, "_build", None)
+    monkeypatch.setattr(compilation, "_attempt", None)
     assert compile_all(requests) == first
 
 
@@ -181,3 +184,57 @@ def test_float64_products_are_float64() -> None:
 def test_spills_are_seen() -> None:
     found = inspect(compiled(product(dtype=H, cut=Tile(128, 64, 16, 1, 1)), "sm_80"))
     assert found.spilled > 0 and found.registers == 255
+
+
+def epilogue(n: int, images: int = 8) -> Work:
+    """Dropout of gelu's erf of a batch of products plus a bias, and the mask."""
+    long = dtypes.int64
+    whole, column, nothing = ("s", "s", 1), (0, 0, 1), (0, 0, 0)
+    forms = (whole, whole, whole, whole, nothing, whole, column)
+    kinds = (F, F, F, dtypes.bool_, long, long, F)
+    steps = (
+        Load("seed", 4),
+        Index("place", 5),
+        Call("drawn", "random_bits", ("seed", "seed", "place"), long),
+        Literal("half", 2**31, long),
+        Call("kept", "lt", ("drawn", "half"), dtypes.bool_),
+        Literal("zero", 0.0, F),
+        Load("bias", 6),
+        Call("sum", "add", (PRODUCT, "bias"), F),
+        Call("bell", "erf", ("sum",), F),
+        Call("result", "where", ("kept", "bell", "zero"), F),
+        Store("result", 2),
+        Store("kept", 3),
+    )
+    operands = tuple(Operand(kind, form) for kind, form in zip(kinds, forms, strict=True))
+    spec = MatmulSpec("dropout", 1, F, 4, 2, operands, steps)
+    strides = tuple((n * n, n, 1) if form is whole else form for form in forms)
+    return Work(spec, (images, n, n, n), strides, (0,) * len(forms))
+
+
+def convolution(channels: int) -> Work:
+    """3x3 windows of 28x28 images in channels-last order."""
+    width, out = 28 * channels, 32
+    operands = (
+        Operand(F, ("s", "s", "s", "s", 1)),
+        Operand(F, (0, 0, "s", "s", 1)),
+        Operand(F, ("s", "s", "s", 1)),
+    )
+    spec = MatmulSpec("convolution", 2, F, 4, 2, operands, (Store(PRODUCT, 2),), depth=2)
+    strides = (
+        (28 * width, width, channels, width, 1),
+        (0, 0, 3 * channels * out, out, 1),
+        (26 * 26 * out, 26 * out, out, 1),
+    )
+    return Work(spec, (64, 26, 26, out, 3, 3 * channels), strides, (0, 0, 0))
+
+
+@needs_triton
+def test_epilogues_convolutions_flags_and_wide_offsets_compile_well() -> None:
+    works = [epilogue(256), convolution(1), convolution(32), epilogue(8192, 40)]
+    launches = [render(work, flags=2 * (number == 0)) for number, work in enumerate(works)]
+    assert [any(p.type == "i64" for p in x.parameters[-3:]) for x in launches] == [False, False, False, True]
+    requests = [(launch, a) for launch in launches for a in ("sm_80", "sm_90", "gfx942")]
+    for (launch, _), code in zip(requests, compile_all(requests), strict=True):
+        work = works[launches.index(launch)]
+        assert failures(work, launch, inspect(code)) == [], (launch, code.architecture)
