@@ -17,6 +17,8 @@ PROCESSORS = 128
 GROUP = 8
 # Words of each element that an epilogue may hold at once in tiles of 64 elements a thread.
 LIGHT = 3
+# Elements of a tile, and length of k, up to and from which steps are twice as deep.
+SMALL, LONG = 1024, 512
 EXACT, TF32 = "ieee", "tf32"
 _SIDES = (16, 32, 64, 128)
 
@@ -52,13 +54,15 @@ def candidates(k: int, factor: DType, precision: str, live: int = 1) -> Iterator
             area = rows * columns
             if area > largest:
                 continue
+            # Few programs of small tiles over a long k: fewer, longer steps.
+            step = 2 * depth if area <= SMALL and k >= LONG else depth
             warps = 8 if area >= 8192 else 4 if area >= 2048 or (half and rows >= 64) else 2
             # Every thread has 16 bytes of each factor to load, and of the product to store.
-            least = min(rows * depth, columns * depth, area)
+            least = min(rows * step, columns * step, area)
             most = least * factor.itemsize // (16 * 32)
             while warps > max(most, 1):
                 warps //= 2
-            yield Tile(rows, columns, depth, warps, 3)
+            yield Tile(rows, columns, step, warps, 3)
 
 
 def _time(cut: Tile, m: int, n: int, batch: int, factor: DType, precision: str) -> float:

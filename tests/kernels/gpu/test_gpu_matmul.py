@@ -123,7 +123,7 @@ def test_nothing_to_sum_gives_zeros_and_nothing_to_make_gives_no_program() -> No
 
 @pytest.mark.parametrize("stored", [F, H], ids=lambda d: d.name)
 def test_tiles_that_are_chosen(stored: DType) -> None:
-    for m, n, k in ((100, 10, 70), (1, 300, 33), (130, 150, 20)):
+    for m, n, k in ((100, 10, 70), (1, 300, 33), (130, 150, 20), (16, 20, 600)):
         check_product("nt", stored, (), m, n, k, cut=None)
 
 
