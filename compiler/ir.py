@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -92,7 +92,7 @@ class Apply(Value):
         """The same application to other inputs; `self` when nothing changes."""
         if all(x is y for x, y in zip(inputs, self.inputs, strict=True)):
             return self
-        return replace(self, inputs=inputs, serial=next(_serial))
+        return Apply(self.type, where=self.where, op=self.op, inputs=inputs, attrs=self.attrs)
 
 
 def constant(data: Any, where: str = "") -> Const:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os.path
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWN = tuple(os.path.join(_ROOT, package) for package in ("framework", "compiler", "kernels"))
@@ -22,26 +20,39 @@ class _Inherited(threading.local):
 _inherited = _Inherited()
 
 
+# What a file is called, empty for the project's own: an op is some twelve calls deep in those.
+_files: dict[str, str] = {}
+
+
 def user_line() -> str:
     """`file.py:41` of the innermost caller outside the project; empty when there is none."""
     if _inherited.line:
         return _inherited.line
     frame = sys._getframe(1)
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(_OWN):
-            return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        path = frame.f_code.co_filename
+        file = _files.get(path)
+        if file is None:
+            file = _files[path] = "" if path.startswith(_OWN) else os.path.basename(path)
+        if file:
+            return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 
 
-@contextmanager
-def made_at(line: str) -> Iterator[None]:
+class made_at:  # noqa: N801 -- a context manager, entered for every node of every pass
     """Nodes made inside inherit `line`: they stand for a node of the user's."""
-    before, _inherited.line = _inherited.line, line
-    try:
-        yield
-    finally:
-        _inherited.line = before
+
+    __slots__ = ("before", "line")
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+
+    def __enter__(self) -> None:
+        self.before, _inherited.line = _inherited.line, self.line
+
+    def __exit__(self, *error: object) -> None:
+        _inherited.line = self.before
 
 
 def user_line_of(error: BaseException) -> str:

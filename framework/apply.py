@@ -29,6 +29,7 @@ from framework.layout import is_way
 from framework.state import ambient, no_grad, unusual
 from framework.storage import Storage
 from framework.tensor import DETACHED, MADE_WITHOUT_GRAD, Tensor, edge_of, payload, way_to
+from framework.watch import unwatched
 from kernels import dtypes
 
 _new = object.__new__
@@ -56,8 +57,10 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], *, alone
                 raise
             in_memory = False
             out._data = op.compute(*[payload(x) if isinstance(x, Tensor) else x for x in inputs], **attrs)
-    else:
+    elif tracer.drives:
         out = tracer.apply(op, inputs, attrs)
+    else:
+        return unwatched(_recorded, tracer, op, inputs, attrs, alone)
     if isinstance(op, Movement) and not alone:
         _link_view(out, inputs[0], op, attrs)
     if op.grads:
@@ -65,6 +68,16 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], *, alone
             record_real(op, inputs[0], inputs[1] if count == 2 else None, attrs, out)
         else:
             record(op, inputs, attrs, out)
+    return out
+
+
+def _recorded(tracer: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], alone: bool) -> Tensor:
+    """`apply_op` in a recording."""
+    out = tracer.apply(op, inputs, attrs)
+    if isinstance(op, Movement) and not alone:
+        _link_view(out, inputs[0], op, attrs)
+    if op.grads:
+        record(op, inputs, attrs, out)
     return out
 
 

@@ -17,6 +17,7 @@ from framework.deferred import Deferred, is_pending, known
 from framework.graph import Edge, Node, OpNode, Saved, TypeOnly
 from framework.state import GradMode, ambient
 from framework.tensor import Tensor, edge_of, payload, set_grad, wrap, write
+from framework.watch import unwatched
 from kernels.memory import is_own
 
 
@@ -140,7 +141,7 @@ class Walk:
             if node.hooks or node.retained:
                 break
             (following,) = node.edges
-            (result,) = node.gradients([g], self.unpack)
+            (result,) = unwatched(node.gradients, [g], self.unpack)
             made = result is not g
             if not self.retain_graph:
                 node.release()
@@ -214,8 +215,11 @@ class Walk:
             edge is not None and edge[0] in self.needed for edge in node.edges
         ):
             return
-        results = node.gradients(grads, self.unpack)
         ours = isinstance(node, OpNode)  # what a user's backward returns may be held elsewhere
+        if ours and ambient.tracer is not None:
+            results = unwatched(node.gradients, grads, self.unpack)
+        else:
+            results = node.gradients(grads, self.unpack)
         for edge, g in zip(node.edges, results, strict=True):
             if edge is not None and (g is not None or isinstance(edge[0], Tensor)):
                 self._send(edge, g, ours and all(g is not other for other in grads) and _is_fresh(g))

@@ -47,11 +47,19 @@ class Storage:
             self.clock = clock
 
 
+# What NumPy puts between an array and what `as_strided` makes of it.
+_Strided: Any = type(np.lib.stride_tricks.as_strided(np.zeros(1)).base)
+
+
 def root_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array that owns the memory `array` views."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+    while True:
+        base: Any = array.base
+        if type(base) is _Strided:
+            base = base.base
+        if not isinstance(base, np.ndarray):
+            return array
+        array = base
 
 
 def placement(array: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], int]:

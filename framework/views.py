@@ -92,6 +92,7 @@ def _view_dtype(input: Tensor, dtype: dtypes.DType) -> Tensor:
         )
     viewed = input.detach()
     viewed._data = concrete(keep_in_step(viewed)).view(dtype.numpy)
+    viewed._storage.exposed = True  # no movements lead from the memory to this view of it
     return viewed
 
 
@@ -470,4 +471,5 @@ def as_strided(
     """Elements of the same memory at any stride, outside the graph: gradients do not flow through it."""
     viewed = input.detach()
     viewed._data = strided_array(concrete(keep_in_step(input)), tuple(size), tuple(stride), storage_offset)
+    viewed._storage.exposed = True  # no movements lead from the memory to this view of it
     return viewed

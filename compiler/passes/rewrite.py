@@ -15,6 +15,9 @@ from compiler.where import made_at
 Rule = Callable[[Apply], Value | None]
 # Also given: whether another node than this one reads a value.
 SharingRule = Callable[[Apply, Callable[[Value], bool]], Value | None]
+# Rules applied per node of a graph, on average, before they are taken to undo each other: a view over a chain
+# of n ops takes n.
+_MOST_STEPS = 1000
 
 
 def rewrite(
@@ -23,14 +26,19 @@ def rewrite(
     sharing_rules: tuple[SharingRule, ...] = (),
     settled: set[Value] | None = None,
 ) -> Graph:
-    """Every node replaced by what the rules make of it, inputs first; the same graph when no rule applied.
+    """Every node replaced by what the rules make of it, inputs first, and so on for what they make; the same
+    graph when no rule applied.
 
-    `settled` collects nodes that no rule applies to, which another round need not ask again.
+    `settled` collects nodes that no rule applies to, which another round need not ask again. Raises
+    AssertionError when rules undo each other.
     """
     settled = set() if settled is None else settled
+    # What a value becomes: known, or whatever another value becomes.
     new: dict[Value, Value] = {}
+    instead: dict[Value, Value] = {}
     uses: dict[Value, int] = {}
     returned = Counter(graph.outputs)
+    steps = _MOST_STEPS * (len(graph.nodes) + 1)
 
     def shared(value: Value) -> bool:
         return uses.get(value, 1) > 1
@@ -46,20 +54,39 @@ def rewrite(
                 return value
         return None
 
-    def apply(node: Apply) -> Value:
-        value: Value = node
-        if node in settled and not sharing_rules:
-            return node
-        with made_at(node.where):
-            while isinstance(value, Apply) and (next_value := better(value)) is not None:
-                value = next_value
-        return value
+    def settle(goal: Value) -> None:
+        nonlocal steps
+        waiting = [goal]
+        while waiting:
+            value = waiting[-1]
+            following = instead.get(value)
+            inputs = value.inputs if isinstance(value, Apply) else ()
+            missing = [x for x in inputs if x not in new] if following is None else []
+            if value in new:
+                waiting.pop()
+            elif following is not None:
+                if following in new:
+                    new[value] = new[following]
+                else:
+                    waiting.append(following)
+            elif missing:
+                waiting += missing
+            elif not isinstance(value, Apply):
+                new[value] = value
+            else:
+                node = value.with_inputs(tuple([new[x] for x in inputs]))
+                with made_at(node.where):
+                    made = better(node)
+                if made is None:
+                    new[value] = new[node] = node
+                else:
+                    instead[value] = made
+                    steps -= 1
+                    assert steps, "rewriting does not settle: two rules undo each other"
 
     for node in graph.nodes:
-        made = (
-            apply(node.with_inputs(tuple(new[x] for x in node.inputs))) if isinstance(node, Apply) else node
-        )
-        new[node] = made
+        settle(node)
+        made = new[node]
         uses[made] = uses.get(made, 0) + len(graph.users[node]) + returned[node]
     outputs = tuple(new[v] for v in graph.outputs)
     if all(x is y for x, y in zip(outputs, graph.outputs, strict=True)):

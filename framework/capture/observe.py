@@ -38,6 +38,7 @@ from framework.nn.module import Module
 from framework.optim.optimizer import Optimizer
 from framework.state import GradMode, ambient, python_effects
 from framework.tensor import Tensor
+from framework.watch import watch
 from kernels.dtypes import DType
 
 _ROOT = Path(__file__).parents[2]
@@ -288,7 +289,7 @@ class Observer:
             # An effect whose error was swallowed (a finaliser, a bare except) has also ended the watch.
             if self.reason or sys.getprofile() is not watching:
                 raise EffectError(self.reason or "something took the capture's profile hook away")
-            sys.setprofile(previous)
+            watch(previous)
             self.see_the_rest()
             changed = self.copies.put_back()
             if changed:
@@ -297,7 +298,7 @@ class Observer:
                 raise FilledError(f"{self.start}: {self.copies.filled}")
             return result
         finally:
-            sys.setprofile(previous)
+            watch(previous)
             self.copies.put_back()
             self.age.end()
             if collecting:

@@ -15,6 +15,8 @@ def located(t: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
     """The tensor whose memory `t` views, and the movements from it to `t`; `t` where those are not known."""
     root, chain = t, ()
     while root._base is not None:
+        if not root._view and root._data is not None and root._data is not root._base._data:
+            break  # a reinterpretation of the memory, or another `.data`
         chain = (*root._view, *chain)
         root = root._base
     data = t._data

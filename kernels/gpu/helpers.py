@@ -81,9 +81,8 @@ def unsigned_shift_right(x, y, bits: tl.constexpr):
     return tl.where(inside, x >> tl.where(inside, y, 0), 0)
 
 
-def random_bits(seed, offset, i):
-    # Philox4x32-10: word i % 4 of the block with key `seed` and counter (i // 4, offset).
-    block = i >> 2
+def philox(seed, offset, block):
+    # Philox4x32-10: the four words of the block with key `seed` and counter (block, offset).
     c0, c1 = block.to(tl.uint32), (block >> 32).to(tl.uint32)
     c2, c3 = offset.to(tl.uint32), (offset >> 32).to(tl.uint32)
     k0, k1 = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
@@ -92,10 +91,21 @@ def random_bits(seed, offset, i):
         high1, low1 = tl.umulhi(c2, 0xCD9E8D57), c2 * 0xCD9E8D57
         c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
         k0, k1 = k0 + 0x9E3779B9, k1 + 0xBB67AE85
+    return c0, c1, c2, c3
+
+
+def random_bits(seed, offset, i):
+    c0, c1, c2, c3 = philox(seed, offset, i >> 2)
     word = i & 3
     even = tl.where(word == 0, c0, c2)
     odd = tl.where(word == 1, c1, c3)
     return tl.where((word & 1) == 0, even, odd).to(tl.int64)
+
+
+def random_quads(seed, offset, first):
+    # Those of elements first to first + 3, as two more axes of two: a quarter of the work.
+    c0, c1, c2, c3 = philox(seed, offset, first >> 2)
+    return tl.join(tl.join(c0, c2), tl.join(c1, c3)).to(tl.int64)
 
 
 def combine_add(x, y):

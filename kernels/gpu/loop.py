@@ -1,9 +1,10 @@
 """A loop over memory as a Triton kernel.
 
-A program computes a tile: of one or two axes where elements are computed alone, of rows and a stretch of
+A program computes a tile: of up to three axes where elements are computed alone, of rows and a stretch of
 their inner axis where rows are reduced. A row that fits into the tile is loaded once, and everything is done
 in the order of the spec; a longer one is walked once for each of its phases. Where rows are combined, a
-program walks one part of the rows in order.
+program walks one part of the rows in order. Adding at computed positions is atomic, in no order: floats may
+round otherwise from run to run.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from kernels.gpu.axes import collapsed
 from kernels.gpu.launch import MOST, Launch, Parameter, divisibility
 from kernels.gpu.nest import Nest
 from kernels.gpu.tiles import tiling
-from kernels.spec import ELEMENT, KERNEL, Call, Index, Literal, Load, Reduce, Step
+from kernels.spec import ELEMENT, KERNEL, ROW, Call, Index, Literal, Load, Reduce, Step
 from kernels.work import Work
 
-# Offsets of so many elements, and more, need 64 bits.
-WIDE = 2**31
+# Offsets of so many elements, and more, have 64 bits: half as many as 32 hold, since the ends of tiles and of
+# parts lie beyond them.
+WIDE = 2**30
 
 
 def render(work: Work, alignment: Sequence[int] | None = None, flags: int = 0) -> Launch:
@@ -96,9 +98,8 @@ class _Loop(Nest):
         for step in spec.steps if self.outer and not self.tiling.looped else ():
             match step:
                 case Load(operand=operand) | Index(operand=operand):
-                    same = operand not in spec.written and not any(
-                        spec.operands[operand].strides[: spec.rows]
-                    )
+                    rows = spec.operands[operand].strides[: spec.rows]
+                    same = operand not in spec.written and not any(rows)
                 case _:
                     same = isinstance(step, Call | Literal)
             if same and names.issuperset(phases.operands(step)):
@@ -161,6 +162,8 @@ class _Loop(Nest):
         """Write the index along an axis of the tile, which begins at `start`, and its mask."""
         block, dimension = self.block[axis], self.dimension[axis]
         self.out.line(f"i{axis} = {start}{self.numbers(block, dimension)}")
+        if self.quads and self.quads[1] == axis:
+            self.out.line(f"q{axis} = {start}{self.numbers(f'{block} // 4', dimension)} * 4")
         if self.work.extents[axis] % self.constants[block] or not self.work.extents[axis]:
             self.out.line(f"inside{axis} = i{axis} < {self.use(f'n{axis}')}")
             self.mask[dimension] = f"inside{axis}"
@@ -176,6 +179,7 @@ class _Loop(Nest):
         """Write everything that is done with the rows of a tile."""
         if self.tiling.looped:
             loops = phases.Phases(self.spec)
+            self.online = loops.online
             for before, elements in zip(loops.rows, [*loops.elements, []], strict=True):
                 for step in before:
                     self.compute(step)
@@ -189,8 +193,9 @@ class _Loop(Nest):
     def walk(self, steps: Sequence[Step]) -> None:
         """Write one loop over the inner axes."""
         reductions = [s for s in steps if isinstance(s, Reduce) and not s.outer]
+        running = {*self.online, *(s.out for s in self.online.values())}
         for step in reductions:
-            self.start(step, self.everywhere)
+            self.start(step, self.level_dims(ROW) if step.out in running else self.everywhere)
         self.open_inner()
         for step in steps:
             self.compute(step)

@@ -6,12 +6,14 @@ Knows the tiling's shape; what a program walks, and in which order, is for `kern
 
 from __future__ import annotations
 
+import re
+from functools import cached_property
 from typing import cast
 
 from kernels.gpu import phases, vocabulary
 from kernels.gpu.steps import Dims, Steps
 from kernels.gpu.tiles import Tiling
-from kernels.spec import COMBINE, ELEMENT, KERNEL, LoopSpec, Reduce, Step, Store, identity
+from kernels.spec import COMBINE, ELEMENT, KERNEL, ROW, Call, Index, LoopSpec, Reduce, Step, Store, identity
 from kernels.work import Work
 
 
@@ -31,6 +33,8 @@ class Nest(Steps):
         if together:
             dimension |= dict.fromkeys(range(spec.rows), 0)
         super().__init__(spec, {a: f"i{a}" for a in range(spec.axes)}, dimension, {})
+        # Sums whose terms need the maximum so far, while a long row is walked.
+        self.online: dict[str, Reduce] = {}
         self.everywhere: Dims = frozenset(range(len(self.shape)))
         self.outer = [s for s in spec.steps if isinstance(s, Reduce) and s.outer]
         # The axes along which programs lie, beside the parts.
@@ -65,16 +69,15 @@ class Nest(Steps):
             dims = own | {self.dimension[a] for a in repeated if a in self.dimension}
             first = [f"({self.index[a]} == 0)" for a in repeated]
         mask = " & ".join([*filter(None, [self.masked(dims)]), *first])
-        return vocabulary.store(
-            self.spread(self.address(operand), own, dims), value, self.spec.operands[operand].dtype, mask
-        )
+        address = self.spread(self.address(operand), own, dims)
+        return vocabulary.store(address, value, self.spec.operands[operand].dtype, mask)
 
     def add(self, value: str, operand: int, index: str) -> str:
         """The statement that adds a value at a computed position, as often as the loop comes there."""
         dtype, address = self.spec.operands[operand].dtype, self.address(operand, index)
         if self.tiling.serial:
             total = vocabulary.call("add", [vocabulary.load(address, dtype), value], [dtype, dtype], dtype)
-            return vocabulary.store(address, total, dtype)
+            return vocabulary.store(address, f"({total})", dtype)
         dims = self.level_dims(self.level(Store(value, operand, index)))
         mask = self.masked(dims)
         address = self.spread(address, self.dims(operand, index), dims)
@@ -91,20 +94,47 @@ class Nest(Steps):
         match step:
             case Reduce(value=value, outer=True):
                 if self.in_memory(step):
-                    self.add_in_memory(step)
-                else:
-                    self.accumulate(
-                        step, self.covered(value, step, 0) if self.tiling.part_rows > 1 else value
-                    )
+                    return self.add_in_memory(step)
+                # Only a tile of several rows may have some that are not the part's.
+                self.accumulate(step, self.covered(value, step, 0) if self.tiling.part_rows > 1 else value)
             case Reduce(value=value):
+                if step.out in self.online:
+                    return self.accumulate_online(step, self.online[step.out])
                 whole = self.spread(value, self.varies[value], self.everywhere)
                 covered = self.covered(whole, step, self.dimension[self.inner])
-                if self.tiling.looped:
+                if step in self.online.values():
+                    self.out.line(f"before_{step.out} = total_{step.out}")
+                    self.accumulate(step, self.across(step, covered))
+                elif self.tiling.looped:
                     self.accumulate(step, covered)
                 else:
                     self.finish(step, covered)
+            case Call(out, "random_bits", (seed, offset, i), dtype) if self.quads and self.quads[0].out == i:
+                counter, axis = self.quads
+                first = re.sub(rf"\bi{axis}\b", f"q{axis}", self.address(counter.operand))
+                quads = f"random_quads({seed}, {offset}, {first})"
+                with self.out.block(f"if p{counter.operand} % 4 == 0:"):
+                    self.name(out, f"tl.reshape({quads}, {self.tile(self.varies[i])})", self.varies[i], dtype)
+                with self.out.block("else:"):
+                    super().compute(step)
             case _:
                 super().compute(step)
+
+    @cached_property
+    def quads(self) -> tuple[Index, int] | None:
+        """The counter of random bits that come four at a time, and the axis along whose lanes they lie.
+
+        Blocks of four begin where its strides say; that the first one does is looked at by the kernel.
+        """
+        steps, axis = self.spec.steps, max(self.block, default=None)
+        counters = {s.inputs[2] for s in steps if isinstance(s, Call) and s.function == "random_bits"}
+        for step in steps:
+            if isinstance(step, Index) and step.out in counters and axis is not None:
+                strides = self.work.strides[step.operand]
+                whole = not any(s % 4 for a, s in enumerate(strides) if a != axis)
+                if strides[axis] == 1 and whole and self.constants[self.block[axis]] >= 4:
+                    return step, axis
+        return None
 
     def in_memory(self, step: Reduce) -> bool:
         """Whether a total over the rows has more elements than a tile, and grows in memory."""
@@ -134,13 +164,31 @@ class Nest(Steps):
         """Write the addition of a tile to the total."""
         self.out.line(f"total_{step.out} = {self.combined(step, f'total_{step.out}', value)}")
 
+    def across(self, step: Reduce, tile: str) -> str:
+        """The expression of a tile combined along the inner axis."""
+        axis = self.dimension[self.inner] if len(self.shape) > 1 else None
+        return vocabulary.reduced(tile, axis, step.combine, step.dtype)
+
     def finish(self, step: Reduce, tile: str) -> None:
-        """Write the row-level value of a tile, which is combined along the inner axis."""
-        axis = self.dimension[self.inner]
-        text = vocabulary.reduced(tile, axis if len(self.shape) > 1 else None, step.combine, step.dtype)
+        """Write the row-level value of a tile, or of a total that is the row's already."""
+        if step.out in self.online:
+            most = f"total_{self.online[step.out].out}"
+            text = f'tl.where({most} == float("-inf"), float("nan"), {tile})'
+        else:
+            text = tile if step in self.online.values() else self.across(step, tile)
         if step.dtype.compute:
             text = vocabulary.cast(text, step.dtype.compute, step.dtype)
-        self.name(step.out, text, self.everywhere - {axis}, step.dtype)
+        self.name(step.out, text, self.level_dims(ROW), step.dtype)
+
+    def accumulate_online(self, step: Reduce, most: Reduce) -> None:
+        """Write the addition of exp(x - the maximum so far), to a total whose maximum was another before."""
+        before, now, shift = (f"{word}_{most.out}" for word in ("before", "total", "shift"))
+        # Nothing is subtracted where all is -inf so far: exp of that is 0, and of -inf - -inf it is not.
+        self.out.line(f'{shift} = tl.where({now} == float("-inf"), 0.0, {now})')
+        self.out.line(f"total_{step.out} = total_{step.out} * libdevice.exp({before} - {shift})")
+        whole = self.spread(most.value, self.varies[most.value], self.everywhere)
+        covered = self.covered(whole, most, self.dimension[self.inner])
+        self.accumulate(step, self.across(step, f"libdevice.exp({covered} - {shift})"))
 
     # Totals over the rows of a part, in memory
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from kernels.gpu.checked import ADD, LOAD, STORE, Array
 
@@ -22,7 +21,6 @@ UNARY: dict[str, Callable[[Array], Array]] = {
     "sin": np.sin,
     "cos": np.cos,
     "tanh": np.tanh,
-    "erf": special.erf,
     "trunc": np.trunc,
     "rint": np.rint,
     "rsqrt": lambda x: 1 / np.sqrt(x),
@@ -44,6 +42,7 @@ def narrowed(values: Array) -> Array:
 
 def replacements() -> Iterator[tuple[object, str, object]]:
     """(owner, attribute, value) of everything that is put in place of Triton's own."""
+    from scipy import special
     from triton.language import bfloat16, block_type, float32, tensor
     from triton.language.extra import libdevice
     from triton.runtime import interpreter
@@ -61,7 +60,8 @@ def replacements() -> Iterator[tuple[object, str, object]]:
         return TensorHandle(widened(handle.data), float32) if is_narrow else handle
 
     def cast_impl(self: Any, source: Any, target: Any) -> Any:
-        if source.dtype.scalar == target.scalar:
+        # A comparison's result says that it is of its operands' type.
+        if source.dtype.scalar == target.scalar and source.data.dtype != np.bool_:
             return source
         if target.scalar == bfloat16:
             return TensorHandle(narrowed(wide(source).data.astype(np.float32)), bfloat16)
@@ -133,7 +133,7 @@ def replacements() -> Iterator[tuple[object, str, object]]:
     ):  # fmt: skip
         yield InterpreterBuilder, replacement.__name__, replacement
     yield interpreter.ReduceOps, "generic_reduce", generic_reduce
-    for name, function in (UNARY | BINARY).items():
+    for name, function in (UNARY | BINARY | {"erf": special.erf}).items():
         yield libdevice, name, elementwise(function)
     # A third of the time would go into looking for integers that wrap, which ours may do.
     yield builder, "options", interpreter.InterpreterOptions(sanitize_overflow=False)

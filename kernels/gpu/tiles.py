@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from kernels.errors import SpecError
-from kernels.spec import ELEMENT, Index, Load, LoopSpec, Reduce, Store
+from kernels.gpu.pressure import fits, held
+from kernels.spec import ELEMENT, Index, LoopSpec, Reduce, Store
 from kernels.work import Work
 
 # Elements of a pointwise tile: 8 a thread of 4 warps, which are two 128-bit accesses of float32. With many
@@ -22,9 +23,8 @@ POINTWISE, MANY_OPERANDS = 1024, 5
 PROGRAMS, FEWEST = 128, 256
 # Sides of a tile through which an operand is transposed, for elements of 4 bytes and more, and for smaller.
 TRANSPOSED, NARROW_TRANSPOSED = 32, 64
-# Elements of a row that one program keeps in registers: 16 a thread of 32 warps, half as many where more than
-# LIVE tiles are alive at once. float32 spills at twice as many.
-LONGEST_ROW, LIVE = 16384, 3
+# Elements of a row that one program keeps in registers, if they hold it: 16 a thread of 32 warps.
+LONGEST_ROW = 16384
 # Elements of a longer row that are walked at a time: 8 a thread of 8 warps.
 STRETCH = 2048
 # Elements of a tile of several short rows: one warp's. In a tile of more warps, what the rows share (a bias,
@@ -87,6 +87,8 @@ def _pointwise(work: Work, spec: LoopSpec) -> Tiling:
     order = sorted(axes, key=lambda a: (a == lane, a in crossing, work.extents[a]), reverse=True)
     block = POINTWISE // 2 if len(spec.operands) >= MANY_OPERANDS else POINTWISE
     block = min(block, max(power(work.elements // PROGRAMS), FEWEST))
+    while block > FEWEST and not fits(held(spec), block, 4):
+        block //= 2
     narrow = min((o.dtype.itemsize for o in memory), default=4) <= 2
     side = NARROW_TRANSPOSED if narrow else TRANSPOSED
     blocks: dict[int, int] = {}
@@ -99,47 +101,42 @@ def _pointwise(work: Work, spec: LoopSpec) -> Tiling:
     return Tiling(tuple(sorted((a, b) for a, b in blocks.items() if b > 1)), warps=warps)
 
 
-def _live(spec: LoopSpec) -> int:
-    """Tiles of a row's elements that a program holds at once, about."""
-    loads = sum(isinstance(s, Load) and spec.levels[s.out] == ELEMENT for s in spec.steps)
-    return loads + sum(isinstance(s, Reduce) and s.outer for s in spec.steps)
-
-
-def _row_block(work: Work, spec: LoopSpec) -> tuple[int, bool]:
-    """The block of the last inner axis, and whether it is looped over."""
-    whole = power(work.extents[-1])
-    counted = {s.operand for s in spec.steps if isinstance(s, Index)}
-    elements = [
-        o for i, o in enumerate(spec.operands) if spec.operand_level(i) == ELEMENT and i not in counted
-    ]
-    widest = max((o.dtype.itemsize for o in elements), default=4)
-    longest = LONGEST_ROW * 4 // max(widest, 4) // (1 if _live(spec) <= LIVE and not work.parts else 2)
-    fits = spec.inner == 1 and whole <= longest
-    return (whole, False) if fits else (min(whole, STRETCH), True)
-
-
 def _warps(elements: int, each: int, most: int = 32) -> int:
     """Warps whose threads have `each` of a tile's elements."""
     return min(max(elements // (32 * each), 1), most)
 
 
+def _holding(spec: LoopSpec, elements: int, each: int, most: int = 32) -> int:
+    """Warps that hold a tile in registers, with about `each` element a thread; 0 where none do."""
+    registers, wanted = held(spec), _warps(elements, each, most)
+    counts = [w for w in (wanted, wanted // 2, 2 * wanted) if 1 <= w <= most]
+    return next((w for w in counts if fits(registers, elements, w)), 0)
+
+
 def _rows(work: Work, spec: LoopSpec) -> Tiling:
     last, lane = spec.axes - 1, spec.rows - 1
-    rows = work.extents[: spec.rows]
+    rows, whole = work.extents[: spec.rows], power(work.extents[last])
+    alone = spec.inner == 1
     if spec.vector == "rows" and spec.rows:
         beside = min(max(power(rows[lane] // PROGRAMS), FEWEST_BESIDE), MOST_BESIDE, power(rows[lane]))
-        whole = power(work.extents[last])
-        fits = spec.inner == 1 and whole * beside <= PART
-        block = whole if fits else min(whole, STRETCH // beside)
-        return Tiling(_beside(lane, beside, last, block), looped=not fits, warps=_warps(beside * block, 16))
-    block, looped = _row_block(work, spec)
-    if looped:
-        return Tiling(((last, block),), looped=True, warps=_warps(block, 8))
-    if block >= SHORT or not rows:
-        return Tiling(((last, block),), warps=_warps(block, 16))
+        if alone and whole * beside <= PART and (warps := _holding(spec, whole * beside, 16)):
+            return Tiling(_beside(lane, beside, last, whole), warps=warps)
+        block = min(whole, STRETCH // beside)
+        return Tiling(_beside(lane, beside, last, block), looped=True, warps=_warps(beside * block, 16))
+    warps = _holding(spec, whole, 16) if alone and whole <= LONGEST_ROW else 0
+    if not warps:
+        return _long(last, whole)
+    if whole >= SHORT or not rows:
+        return Tiling(((last, whole),), warps=warps)
     longest = max(range(spec.rows), key=lambda a: rows[a])
-    together = min(SHORT // block, power(math.prod(rows) // PROGRAMS), power(rows[longest]))
-    return Tiling(_beside(longest, together, last, block), warps=_warps(together * block, 8))
+    together = min(SHORT // whole, power(math.prod(rows) // PROGRAMS), power(rows[longest]))
+    return Tiling(_beside(longest, together, last, whole), warps=1)
+
+
+def _long(last: int, whole: int) -> Tiling:
+    """A row at a time, in stretches."""
+    block = min(whole, STRETCH)
+    return Tiling(((last, block),), looped=True, warps=_warps(block, 8))
 
 
 def _beside(axis: int, together: int, last: int, block: int) -> tuple[tuple[int, int], ...]:
@@ -151,16 +148,17 @@ def _parts(work: Work, spec: LoopSpec) -> Tiling:
     rows = power(-(-math.prod(work.extents[: spec.rows]) // max(work.parts, 1)))
     if not spec.inner:
         return Tiling(part_rows=min(rows, PART), warps=_warps(min(rows, PART), 8, PART_WARPS))
-    last = spec.axes - 1
+    last, whole = spec.axes - 1, power(work.extents[-1])
     if _only_columns(spec):
-        beside = min(MOST_BESIDE, power(work.extents[last]))
+        beside = min(MOST_BESIDE, whole)
         together = min(rows, POINTWISE // beside)
         return Tiling(((last, beside),), together, columns=True, warps=_warps(beside * together, 8))
-    block, looped = _row_block(work, spec)
-    if looped:
-        return Tiling(((last, block),), looped=True, warps=_warps(block, 8))
-    together = min(rows, max(PART // block, 1))
-    return Tiling(((last, block),), together, warps=_warps(together * block, 8, PART_WARPS))
+    together = min(rows, max(PART // whole, 1)) if spec.inner == 1 and whole <= LONGEST_ROW else 0
+    while together:
+        if warps := _holding(spec, together * whole, 8, PART_WARPS):
+            return Tiling(((last, whole),), together, warps=warps)
+        together //= 2
+    return _long(last, whole)
 
 
 def _only_columns(spec: LoopSpec) -> bool:

@@ -279,3 +279,36 @@ def test_products_that_wait_for_each_other_stay_apart() -> None:
     for got, wanted in zip(evaluate(after, arrays), evaluate(graph, arrays), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
     assert ops_of(after).count("matmul") == 3
+
+
+def test_a_view_behind_a_long_chain_rises_to_its_input() -> None:
+    x = an_input(4, 8)
+    y: Value = x
+    for _ in range(150):
+        y = ops.exp.trace(ops.mul.trace(y, -0.5))
+    graph = Graph((x,), (ops.permute.trace(y, axes=(1, 0)),))
+    after = keeps_values(hoist_views, graph, [np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)])
+    last = after.outputs[0]
+    assert isinstance(last, Apply) and last.op is ops.exp
+    assert sum(isinstance(v, Apply) and v.op is ops.permute for v in after.nodes) == 1
+
+
+def test_views_between_the_ops_of_a_chain_cancel() -> None:
+    x = an_input(4, 8)
+    y: Value = x
+    for _ in range(60):
+        y = ops.permute.trace(ops.mul.trace(y, y), axes=(1, 0))
+    graph = Graph((x,), (y,))
+    after = keeps_values(hoist_views, graph, [np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)])
+    assert not any(isinstance(v, Apply) and v.op is ops.permute for v in after.nodes)
+    assert len(after.nodes) == 61
+
+
+def test_rules_that_undo_each_other_are_an_error() -> None:
+    x = an_input(3)
+
+    def there_and_back(node: Apply) -> Value | None:
+        return (ops.exp if node.op is ops.log else ops.log).trace(x)
+
+    with pytest.raises(AssertionError, match="undo each other"):
+        rewrite(Graph((x,), (ops.exp.trace(x),)), (there_and_back,))

@@ -5,7 +5,9 @@ memory, optimizers of the user's own.
 from __future__ import annotations
 
 import copy
+import cProfile
 import ctypes
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -306,3 +308,30 @@ def test_an_interrupt_that_is_caught_leaves_values(monkeypatch: pytest.MonkeyPat
     interrupts.append(1)
     assert function(X, log).tolist() == [2.0, 4.0, 6.0]
     assert log == ["12.0", "interrupted"]
+
+
+@pytest.mark.replays
+def test_a_profiler_watches_on_behind_a_capture() -> None:
+    def after() -> int:
+        return len("abc")
+
+    def step(x: fw.Tensor) -> fw.Tensor:
+        y = x * 2
+        y.sum().backward()
+        return y
+
+    profiler, seen = cProfile.Profile(), []
+    compiled = fw.compile(step)
+    profiler.enable()
+    compiled(fw.ones(3, requires_grad=True))
+    after()
+    profiler.disable()
+    assert "after" in {entry.code.co_name for entry in profiler.getstats() if not isinstance(entry.code, str)}
+    sys.setprofile(lambda frame, event, arg: seen.append(frame.f_code.co_name))
+    try:
+        compiled(fw.ones(4, requires_grad=True))
+        after()
+    finally:
+        sys.setprofile(None)
+    assert "after" in seen
+    assert compiled.explain().mode == "replay"

@@ -228,3 +228,40 @@ def test_an_expansion_itself_is_not_written() -> None:
         for function in (f, fw.compile(f)):
             with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
                 function(numbers(2, 3))
+
+
+# Views of a tensor met inside, which is written after they were made
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda w: w[None].expand(3, 2, 3),
+        lambda w: w[:1].expand(3, 3),
+        lambda w: w[:, 1][:, None].expand(2, 4).t(),
+        lambda w: w.expand(2, 2, 3)[1],
+        lambda w: w.t(),
+        lambda w: w[:, ::2],
+        lambda w: w.as_strided((2, 2), (1, 2)),
+        lambda w: w[None].expand(3, 2, 3).as_strided((2, 2), (3, 1)),
+        lambda w: w.view(fw.int32),
+    ],
+)
+@pytest.mark.parametrize("computed", [False, True])
+def test_a_view_shows_what_is_written_later(view: Callable[[fw.Tensor], fw.Tensor], computed: bool) -> None:
+    weights = [numbers(2, 3), numbers(2, 3)]
+
+    def step(w: fw.Tensor, print_it: bool) -> Any:
+        seen = view(w)
+        before = seen.sum()
+        if print_it:
+            before = before + float(before)  # what is there so far is computed
+        w.mul_(2)
+        return before, seen * 3
+
+    results = []
+    for w, wrap in zip(weights, (lambda f: f, fw.compile), strict=True):
+        f = wrap(lambda w=w: step(w, computed))
+        results.append([[t.tolist() for t in f()] for _ in range(3)])
+    assert results[0] == results[1]
+    assert weights[0].tolist() == weights[1].tolist()

@@ -97,3 +97,10 @@ def test_in_place_forms_of_views() -> None:
         and x.unsqueeze_(0).shape == (1, 3, 2)
         and x.squeeze_().shape == (3, 2)
     )
+
+
+def test_expansions_are_views_of_their_memory() -> None:
+    x = fw.arange(6.0).reshape(2, 3)
+    wide = x[1:].expand(4, 3)
+    assert wide.storage_offset() == 3 and wide.stride() == (0, 1)
+    assert wide.as_strided((2, 2), (3, 1), 0).tolist() == [[0, 1], [3, 4]]

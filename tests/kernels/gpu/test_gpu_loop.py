@@ -22,7 +22,7 @@ from kernels.gpu import interpret, tiles
 from kernels.gpu.checked import HazardError, Memory, OutOfBoundsError
 from kernels.gpu.interpret import interpreting
 from kernels.gpu.render import launch_of
-from kernels.spec import Call, Index, Literal, Load, LoopSpec, Operand, Reduce, Store
+from kernels.spec import Call, Index, Literal, Load, LoopSpec, Operand, Reduce, Step, Store
 from tests.kernels.cpu.native import Array, assert_near, plain
 from tests.kernels.cpu.test_loop import (
     by_name,
@@ -175,6 +175,28 @@ def test_several_phases_over_a_row(dtype: DType, vector: str) -> None:
         check(spec, (rows, size), arrays, [*strides, (1, 0)], ulps=40)
 
 
+@pytest.mark.parametrize("vector", ["inner", "rows"])
+def test_a_sum_of_exponentials_beside_its_maximum(vector: str) -> None:
+    # One loop over a long row finds both; -inf may come first, last, or alone, and so may NaN and inf.
+    inf, n = np.inf, LONG_ROW
+    x = plain(F32, 6 * n).reshape(6, n)
+    x[0, : n // 2], x[1, n // 2 :], x[2], x[3, n // 2], x[4, 1], x[5, n - 1] = (
+        -inf,
+        -inf,
+        -inf,
+        inf,
+        np.nan,
+        200,
+    )
+    spec, extents = softmax_spec(F32, vector), (6, n)
+    strides = [(n, 1)] * 2 if vector == "inner" else [(1, 6)] * 2
+    memory = (x if vector == "inner" else x.T).reshape(-1).copy()
+    assert launch_of(work_of(spec, extents, [*strides, (1, 0)])).source.count("for start in") == 2
+    check(
+        spec, extents, [memory, np.zeros_like(memory), np.zeros(6, np.float32)], [*strides, (1, 0)], ulps=60
+    )
+
+
 def test_a_row_replaced_by_what_depends_on_all_of_it() -> None:
     # The store waits for the last loop that reads the operand.
     steps = (
@@ -184,6 +206,22 @@ def test_a_row_replaced_by_what_depends_on_all_of_it() -> None:
     spec = LoopSpec("wait", 1, 1, "inner", (Operand(F32, (S, 1)), Operand(F32, (S, 1))), steps)
     for n in (1, SHORT_ROW, LONG_ROW):
         check(spec, (3, n), [plain(F32, 3 * n), np.zeros(3 * n, np.float32)], [(n, 1), (n, 1)])
+
+
+def test_rows_that_registers_do_not_hold_are_walked() -> None:
+    # Of two operands, and of twenty, each less the maximum of them all.
+    for count, walked in ((2, False), (20, True)):
+        names = [f"x{i}" for i in range(count)]
+        steps: list[Step] = [Load(name, i) for i, name in enumerate(names)]
+        for i, name in enumerate(names[1:], 1):
+            steps.append(Call(f"m{i}", "maximum", (f"m{i - 1}" if i > 1 else "x0", name), F32))
+        steps.append(Reduce("most", f"m{count - 1}", "max", F32))
+        for i, name in enumerate(names):
+            steps += [Call(f"y{i}", "sub", (name, "most"), F32), Store(f"y{i}", i)]
+        spec = LoopSpec("wide", 1, 1, "inner", (Operand(F32, (S, 1)),) * count, tuple(steps))
+        strides = [(5000, 1)] * count
+        assert ("for start in" in launch_of(work_of(spec, (2, 5000), strides)).source) == walked
+        check(spec, (2, 5000), [plain(F32, 10000, i) for i in range(count)], strides)
 
 
 def test_rows_of_several_axes() -> None:
@@ -343,12 +381,12 @@ def test_one_position_for_a_row_or_for_all() -> None:
         check(spec, (rows, n), arrays, strides, (0, 3, 0, 1, 0, 0))
 
 
-@pytest.mark.parametrize("dtype", [d for d in NUMERIC if d.compute is None], ids=by_name)
+@pytest.mark.parametrize("dtype", NUMERIC, ids=by_name)
 def test_adding_at_computed_positions(dtype: DType) -> None:
     operands = (Operand(dtype, (1,)), Operand(I64, (1,)), Operand(dtype, (0,)))
     steps = (Load("x", 0), Load("i", 1), Store("x", 2, "i"))
     spec = LoopSpec("scatter", 1, 0, "rows", operands, steps)
-    # Narrow integers are added one after the other, which the interpreter takes its time for.
+    # What has less than 4 bytes is added one after the other, which the interpreter takes its time for.
     n = 600 if dtype.itemsize >= 4 else 40
     index = np.random.default_rng(n).integers(0, 4, n)
     x = np.random.default_rng(1).integers(0, 9, n).astype(dtype.numpy)

@@ -12,11 +12,12 @@ pytest.importorskip("triton", reason="Triton is not installed")
 from kernels import dtypes
 from kernels.dtypes import DTYPES, DType
 from kernels.gpu.interpret import interpreting
+from kernels.gpu.render import launch_of
 from kernels.gpu.vocabulary import ULP_BOUNDS
 from kernels.spec import Call, Index, Literal, Load, LoopSpec, Operand, Step, Store
 from tests.kernels.cpu.native import Array, drawn, plain
 from tests.kernels.cpu.test_vocabulary import by_name, words_of, words_spec
-from tests.kernels.gpu.interpreted import check
+from tests.kernels.gpu.interpreted import check, work_of
 
 ALL = tuple(DTYPES.values())
 INTEGERS = tuple(d for d in ALL if d.category == dtypes.INTEGER)
@@ -117,6 +118,30 @@ def test_random_bits() -> None:
         *(Call("r", "random_bits", ("seed", "offset", "i"), i64), Store("r", 3)),
     )
     spec = LoopSpec("random", 1, 0, "rows", operands, steps)
-    for seed, offset, first in ((0, 0, 0), (2**40 + 3, 2**33 + 1, 5), (-1, -1, 2**34)):
+    # Four at a time where blocks of four begin with the tile, one by one elsewhere.
+    for seed, offset, first in (
+        (0, 0, 0),
+        (2**40 + 3, 2**33 + 1, 5),
+        (-1, -1, 2**34),
+        (7, 8, -4),
+        (7, 8, -3),
+    ):
         arrays = [np.array([seed]), np.array([offset]), np.array([first]), np.zeros(SIZE, np.int64)]
         check(spec, (SIZE,), arrays, [(0,), (0,), (1,), (1,)])
+
+
+@pytest.mark.parametrize("row", [44, 42])
+def test_random_bits_of_rows(row: int) -> None:
+    # Rows that lie a multiple of four apart in the stream, and rows that do not.
+    i64 = dtypes.int64
+    operands = (Operand(i64, (0, 0)), Operand(i64, ("s", 1)), Operand(i64, ("s", 1)))
+    steps = (
+        *(Load("seed", 0), Index("i", 1)),
+        *(Call("r", "random_bits", ("seed", "seed", "i"), i64), Store("r", 2)),
+    )
+    spec = LoopSpec("rows", 2, 0, "rows", operands, steps)
+    assert ("random_quads" in launch_of(work_of(spec, (9, 40), [(0, 0), (row, 1), (40, 1)])).source) == (
+        row == 44
+    )
+    arrays = [np.array([3]), np.array([8]), np.zeros(360, np.int64)]
+    check(spec, (9, 40), arrays, [(0, 0), (row, 1), (40, 1)])
