@@ -64,6 +64,7 @@ from compiler.ops.movement import (  # isort: skip
 from compiler.ops.reduction import all, amax, amin, any, argmax, argmin, prod, sum, sum_to  # isort: skip
 from compiler.ops.indexing import gather, scatter_add, take, take_add  # isort: skip
 from compiler.ops.contraction import contract, matmul  # isort: skip
+from compiler.ops.statistics import standardize  # isort: skip
 from compiler.ops.window import channels_first, convolution, stored, windows  # isort: skip
 from compiler.ops.random import normal, random_bits, random_word, uniform  # isort: skip
 
@@ -143,6 +144,7 @@ __all__ = [
     "slice_update",
     "sqrt",
     "square",
+    "standardize",
     "stored",
     "sub",
     "sum",

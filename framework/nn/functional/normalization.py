@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from compiler.ops import standardize
+from framework.apply import apply_op
 from framework.creation import ones
 from framework.nn.functional.activation import widened
 from framework.state import composite, no_grad
@@ -31,8 +33,8 @@ def layer_norm(
     """
     dims = _trailing(input, normalized_shape)
     _require_shape(normalized_shape, weight=weight, bias=bias)
-    x, _, variance = _centred(widened(input), dims)
-    return _scaled(x * (variance + eps).rsqrt(), weight, bias).to(input.dtype)
+    x = apply_op(standardize, (widened(input), eps), {"axes": dims})
+    return _scaled(x, weight, bias).to(input.dtype)
 
 
 @composite
@@ -76,10 +78,8 @@ def group_norm(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, but got "
                 f"{name} of shape {list(values.shape)} and input of shape {list(shape)}"
             )
-    x, _, variance = _centred(
-        widened(input).reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups), (2,)
-    )
-    x = (x * (variance + eps).rsqrt()).reshape(*shape)
+    groups = widened(input).reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)
+    x = apply_op(standardize, (groups, eps), {"axes": (2,)}).reshape(*shape)
     return _scaled(x, _by_channel(weight, input), _by_channel(bias, input)).to(input.dtype)
 
 
