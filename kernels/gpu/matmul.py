@@ -19,7 +19,7 @@ from kernels.gpu.launch import MOST, Launch, Parameter, divisibility
 from kernels.gpu.product_tiles import EXACT, GROUP, TF32, Tile, ranked
 from kernels.gpu.steps import Steps
 from kernels.source import Source
-from kernels.spec import PRODUCT, RUNTIME, Call, Index, Literal, Load, MatmulSpec, Store
+from kernels.spec import PRODUCT, RUNTIME, Call, Index, Literal, Load, MatmulSpec, Step, Store
 from kernels.work import Work
 
 # Up to so many rows (columns) of a product's own, those of the batch are walked with them.
@@ -50,6 +50,33 @@ def cuts(work: Work, tf32: bool = False) -> list[Tile]:
     return _Product(work, None, 0, TF32 if tf32 else EXACT, None).cuts
 
 
+def reads(work: Work, launch: Launch) -> tuple[int, int]:
+    """How often the programs of a product's launch read each element of A and of B."""
+    product, sizes = _Product(work, None, 0, EXACT, None), dict(launch.constants)
+    times = [-(-product.n // sizes["COLUMNS"]), -(-product.m // sizes["ROWS"])]
+    for operand in (0, 1):
+        shared = (work.extents[x] for x in product.batch if product.stride(operand, x) == "0")
+        times[operand] *= math.prod(shared)
+    return times[0], times[1]
+
+
+def _renamed(spec: MatmulSpec) -> MatmulSpec:
+    """The same product with values of names that the kernel has for nothing else; one register block for all,
+    which is the CPU's affair.
+    """
+    names = {PRODUCT: PRODUCT}
+    steps: list[Step] = []
+    for step in spec.steps:
+        if isinstance(step, Store):
+            steps.append(replace(step, value=names[step.value]))
+            continue
+        if isinstance(step, Call):
+            step = replace(step, inputs=tuple(names[x] for x in step.inputs))
+        name = names.setdefault(step.out, f"v{len(names)}")
+        steps.append(replace(step, out=name))
+    return replace(spec, steps=tuple(steps), rows=0, vectors=0)
+
+
 class _Product:
     def __init__(
         self, work: Work, alignment: Sequence[int] | None, flags: int, precision: str, cut: Tile | None
@@ -57,7 +84,7 @@ class _Product:
         spec = work.spec
         if not isinstance(spec, MatmulSpec):
             raise SpecError(f"{spec.name} is no product")
-        self.work, self.spec, self.flags = work, spec, flags
+        self.work, self.spec, self.flags = work, _renamed(spec), flags
         self.alignment = [divisibility(a) for a in alignment or [MOST] * len(spec.operands)]
         self.out = Source()
         self.indices = {s.operand for s in spec.steps if isinstance(s, Index)}
@@ -174,8 +201,7 @@ class _Product:
             self.multiply()
             self.epilogue()
         grid = (self.programs, 1, 1)
-        # The register block is the CPU's.
-        source = vocabulary.module(replace(self.spec, rows=0, vectors=0), str(self.out))
+        source = vocabulary.module(self.spec, str(self.out))
         return Launch(self.spec.name, source, parameters, constants, grid, cut.warps, cut.stages, arguments)
 
     def stop_on_flags(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 from kernels import dtypes, files
 from kernels.errors import KernelError
 from kernels.files import Placed
+from kernels.gpu import matmul
 from kernels.gpu.code import Code
 from kernels.gpu.compile import ARCHITECTURES, attempts
 from kernels.gpu.inspection import Inspection, inspect
@@ -120,10 +120,7 @@ def moved(kernel: Placed, launch: Launch) -> int:
     ]
     sizes = [touched(work, i) * o.dtype.itemsize for i, o in enumerate(spec.operands)]
     if isinstance(spec, MatmulSpec):
-        constants = dict(launch.constants)
-        m, n = work.extents[spec.batch : spec.batch + 2]
-        times[0] = math.ceil(n / constants["COLUMNS"])
-        times[1] = math.ceil(m / constants["ROWS"])
+        times[:2] = matmul.reads(work, launch)
     return sum(size * count for size, count in zip(sizes, times, strict=True))
 
 

@@ -12,6 +12,7 @@ import pytest
 from kernels import dtypes
 from kernels.dtypes import DType
 from kernels.errors import SpecError
+from kernels.gpu import interpret
 from kernels.gpu.checked import Memory
 from kernels.gpu.matmul import render
 from kernels.gpu.product_tiles import EXACT, TF32, Tile, candidates, ranked
@@ -19,7 +20,6 @@ from kernels.reference import run_matmul
 from kernels.spec import PRODUCT, Call, Index, Literal, Load, MatmulSpec, Operand, Store, pattern
 from kernels.work import Work
 
-interpret = pytest.importorskip("kernels.gpu.interpret")
 pytest.importorskip("triton", reason="Triton is not installed")
 
 F, H, B, D = dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.float64
@@ -308,6 +308,22 @@ def test_sizes_of_one_class_share_a_kernel() -> None:
         return render(work, cut=SMALL).code
 
     assert code(64, 128, 32) == code(80, 48, 160) != code(64, 128, 33)
+
+
+def test_values_may_have_any_names() -> None:
+    """Names that the kernel's text has for sizes, indices and masks too."""
+    names = ("i0", "n1", "inside_row", "s2_0")
+    operands = (Operand(F, ("s", 1)),) * 3
+    steps = (
+        Load(names[0], 2),
+        Call(names[1], "add", (PRODUCT, names[0]), F),
+        Call(names[2], "mul", (names[1], names[0]), F),
+        Call(names[3], "sub", (names[2], names[1]), F),
+        Store(names[3], 2),
+    )
+    spec = MatmulSpec("names", 0, F, 4, 2, operands, steps)
+    random = np.random.default_rng(0)
+    check(spec, (17, 33, 5), [random.normal(size=s).astype("f") for s in ((17, 5), (5, 33), (17, 33))])
 
 
 def test_an_epilogue_that_reads_at_a_position_is_refused() -> None:
