@@ -39,11 +39,12 @@ class Traced:
 class Memory:
     """Arrays by address. `begin` a launch, then a program; then `touch` what the program touches.
 
-    Programs are numbered on from launch to launch, so that nothing of an earlier launch need be forgotten.
+    Arrays must not overlap: what is done through one is not seen in another. Programs are numbered
+    on from launch to launch, so that nothing of an earlier launch need be forgotten.
     """
 
     def __init__(self, arrays: Sequence[Array]) -> None:
-        self.traced = sorted((Traced(x) for x in arrays), key=lambda t: t.start)
+        self.traced = sorted((Traced(x) for x in arrays), key=lambda t: (t.start, t.stop))
         self.starts = [t.start for t in self.traced]
         self.before = self.last = self.program = self.time = 0
 
