@@ -157,7 +157,7 @@ def _compiled(launch: Launch, architecture: str, target: Any, more: dict[str, in
         types=tuple(p.type for p in launch.parameters),
         scratch=getattr(known, "global_scratch_size", 0) or 0,
         scratch_alignment=getattr(known, "global_scratch_align", 1) or 1,
-        triton=triton.__version__,
+        triton=triton_version() or "",
     )
 
 
