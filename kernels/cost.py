@@ -6,15 +6,15 @@ Measures nothing; knows no machine but the width of its vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kernels import dtypes
 from kernels.cpu import loop
 from kernels.cpu.target import lanes
 from kernels.dtypes import DType
-from kernels.files import Placed, walked
+from kernels.files import Placed
 from kernels.spec import ELEMENT, KERNEL, Call, Load, LoopSpec, MatmulSpec, Reduce, Store
+from kernels.traffic import distinct, touched
 from kernels.work import Work
 
 # Words that select, compare or convert, and those on bits: no arithmetic.
@@ -53,45 +53,17 @@ class Cost:
 def cost(kernel: Placed) -> Cost:
     """Count a kernel's work."""
     spec = kernel.work.spec
-    read, written = _distinct(kernel, spec.read), _distinct(kernel, spec.written)
-    footprint = _distinct(kernel, spec.read | spec.written)
+    read, written = distinct(kernel, spec.read), distinct(kernel, spec.written)
+    footprint = distinct(kernel, spec.read | spec.written)
     of_read, of_written = ({kernel.memory[i] for i in group} for group in (spec.read, spec.written))
     in_place = of_written <= of_read
     flops, dtype = _flops(kernel.work), _dtype(kernel.work)
     return Cost(read, written, _moved(kernel), flops, dtype, footprint, in_place)
 
 
-def _distinct(kernel: Placed, operands: Iterable[int]) -> int:
-    """Bytes of the elements that these operands touch, those of shared memory once."""
-    touched: dict[int, int] = {}
-    for operand in operands:
-        number = kernel.memory[operand]
-        touched[number] = touched.get(number, 0) + _touched(kernel.work, operand)
-    types = kernel.dtypes
-    return sum(min(count, kernel.sizes[m]) * types[m].itemsize for m, count in touched.items())
-
-
-def _touched(work: Work, operand: int) -> int:
-    """Elements that an operand has along the loop's axes."""
-    spec, extents = work.spec, work.extents
-    levels = [
-        max(spec.levels[s.index], spec.operand_level(operand))
-        for s in spec.steps
-        if isinstance(spec, LoopSpec)
-        and isinstance(s, Load | Store)
-        and s.operand == operand
-        and s.index is not None
-    ]
-    if levels and isinstance(spec, LoopSpec):
-        return math.prod(extents if max(levels) == ELEMENT else extents[: spec.rows])
-    count = math.prod(n for n, s in zip(walked(work, operand), work.strides[operand], strict=True) if s)
-    parts = any(isinstance(s, Reduce) and s.operand == operand for s in spec.steps)
-    return count * max(work.parts, 1) if parts else count
-
-
 def _moved(kernel: Placed) -> int:
     work, spec = kernel.work, kernel.work.spec
-    sizes = [_touched(work, i) * o.dtype.itemsize for i, o in enumerate(spec.operands)]
+    sizes = [touched(work, i) * o.dtype.itemsize for i, o in enumerate(spec.operands)]
     if isinstance(spec, LoopSpec):
         stored = [
             s.operand for s in spec.steps if isinstance(s, Store) or (isinstance(s, Reduce) and s.outer)
