@@ -5,67 +5,30 @@ Takes and gives NumPy arrays; knows nothing of tensors or guards.
 
 from __future__ import annotations
 
-import gc
-import os
 import time
-import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from compiler.errors import LoweringError
-from compiler.ir import Const, Graph
-from compiler.lower import Buffer, Kernel
-from compiler.passes import PIPELINE
-from compiler.plan import Plan, Planner, Request
-from compiler.stored import planned
-from compiler.verify import verify
-from kernels import files, memory
+from compiler import binding
+from compiler.binding import Arena, Binding, check_levels, output_types, plan_of
+from compiler.plan import Request
+from kernels import memory
 from kernels.cpu import pool, runner
 from kernels.cpu.runner import Program
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
-class KernelView:
-    """One kernel of a program as its author sees it."""
+@dataclass(frozen=True, repr=False)
+class KernelView(binding.KernelView):
+    """One kernel of a program with its machine code."""
 
-    kernel: Kernel
-    source: str
-    level: int
     path: str
     cached: bool
     compile_seconds: float
-
-    def save(self, path: str | Path) -> None:
-        """Write the kernel to a file, for `python -m kernels.bench PATH` or `kernels.files.load`."""
-        files.save(self.kernel.placed(), path)
-
-    def __repr__(self) -> str:
-        return f"<kernel {self.kernel.spec.name} {list(self.kernel.extents)}>"
-
-
-class Arena:
-    """Scratch memory. Programs that never run at once may share one: it has the size of the largest."""
-
-    def __init__(self) -> None:
-        self.base = self.size = 0
-        self.users: weakref.WeakSet[Executable] = weakref.WeakSet()
-
-    def reserve(self, size: int) -> int:
-        """The address of `size` bytes. No user may be running: when they are too few, all of them move."""
-        if size > self.size or not self.base:
-            self.size = size
-            self.memory = np.empty(size + 64, np.uint8)
-            before, self.base = self.base, -(-self.memory.ctypes.data // 64) * 64
-            for user in self.users:
-                user.move(self.base - before)
-        return self.base
 
 
 class Executable:
@@ -73,49 +36,28 @@ class Executable:
 
     def __init__(self, request: Request, arena: Arena | None = None) -> None:
         begin = time.perf_counter()
-        with uncollected():
-            self.request, self.plan = planned(request, _plan)
+        self.request, self.plan = plan_of(request)
         plan = self.plan
-        done = time.perf_counter()
+        planned = time.perf_counter()
         self.arena = Arena() if arena is None else arena
         base = self.arena.reserve(plan.arena_bytes)
         self.constants = {b: np.ascontiguousarray(c.data) for b, c in plan.constants.items()}
-        flags = []
-        for buffer in plan.checks:
-            level = max(lv for k, lv in zip(plan.kernels, plan.levels, strict=True) if buffer in _written(k))
-            flags.append((level, base + plan.arena[buffer]))
+        flags = [(level, base + plan.arena[buffer]) for buffer, level in check_levels(plan).items()]
         self.program = program = Program(
             [k.work() for k in plan.kernels], _separate(plan.levels, flags), _spread(flags)
         )
-        returned = self.request.graph.outputs[: len(plan.outputs)]
-        self.output_types = [(v.shape, v.dtype.numpy) for v in returned]
-        outside: dict[Buffer, int] = {b: i for i, b in enumerate([*plan.inputs, *plan.outputs])}
-        patches: list[tuple[int, int, int]] = []
-        local: list[int] = []
-        for number, kernel in enumerate(plan.kernels):
-            for operand, place in enumerate(kernel.places):
-                slot = program.pointer_slot(number, operand)
-                if place.buffer is None:
-                    program.table[slot] = place.offset
-                    continue
-                buffer, offset = place.buffer.root, place.offset * place.buffer.type.dtype.itemsize
-                if buffer in plan.arena:
-                    program.table[slot] = base + plan.arena[buffer] + offset
-                    local.append(slot)
-                elif buffer in self.constants:
-                    program.table[slot] = self.constants[buffer].ctypes.data + offset
-                else:
-                    patches.append((slot, outside[buffer], offset))
-        self.local = np.array(local, np.int64)
-        self.patches = np.array(patches or np.zeros((0, 3)), np.int64)
-        self.objects = np.zeros(max(len(outside), 1), np.int64)
+        self.output_types = output_types(self.request, plan)
+        constants = {b: array.ctypes.data for b, array in self.constants.items()}
+        bound = Binding.fill(plan, program, base, constants)
+        self.local, self.patches = bound.local, bound.patches
+        self.objects = np.zeros(max(len(plan.inputs) + len(plan.outputs), 1), np.int64)
         self.bound: dict[int, Array] = {}
         program.connect(self.patches, self.objects)
         self.native = runner.native_run()
         self.interrupted = False
         self.arena.users.add(self)
-        self.plan_seconds = done - begin
-        self.build_seconds = time.perf_counter() - done
+        self.plan_seconds = planned - begin
+        self.build_seconds = time.perf_counter() - planned
 
     def move(self, distance: int) -> None:
         """Follow the arena, which is `distance` bytes further on."""
@@ -172,49 +114,6 @@ class Executable:
         """Every kernel, in launch order."""
         rows = zip(self.plan.kernels, self.plan.levels, self.program.machines, strict=True)
         return [KernelView(k, m.source, lv, m.path, m.cached, m.seconds) for k, lv, m in rows]
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No garbage collections inside: nothing is freed in a plan's making, and looking for it takes a third
-    of the time for 10,000 nodes.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def _plan(request: Request) -> tuple[Request, Plan]:
-    request = optimise(request)
-    return request, Planner(request).run()
-
-
-def optimise(request: Request) -> Request:
-    """Run the pass pipeline on a request's graph."""
-    graph: Graph = request.graph
-    every = bool(os.environ.get("TRACEFUSE_VERIFY"))
-    for run in PIPELINE:
-        graph = run(graph)
-        if every:
-            verify(graph, run.__name__)
-    verify(graph, "the passes")
-    returned = len(graph.outputs) - len(request.writes) - len(request.checks)
-    written = graph.outputs[returned : returned + len(request.writes)]
-    writes = tuple((number, value) for (number, _), value in zip(request.writes, written, strict=True))
-    flags = graph.outputs[returned + len(writes) :]
-    if any(isinstance(flag, Const) and flag.data for flag in flags):
-        raise LoweringError("an operand that is known now is bad input: the eager op says why")
-    checks = tuple(flag for flag in flags if not isinstance(flag, Const))
-    graph = Graph(graph.inputs, (*graph.outputs[: returned + len(writes)], *checks))
-    return Request(graph, writes, checks, request.strides)
-
-
-def _written(kernel: Kernel) -> set[Buffer | None]:
-    return {kernel.places[i].buffer for i in kernel.spec.written}
 
 
 def _separate(levels: Sequence[int], flags: Sequence[tuple[int, int]]) -> list[int]:

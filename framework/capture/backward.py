@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from compiler.binding import Arena
 from compiler.dims import is_symbolic
 from compiler.errors import CompilerError, TraceError
 from compiler.ir import Apply, Const, Graph, Input, Measure, Value
@@ -22,7 +23,7 @@ from compiler.ops.arithmetic import add
 from compiler.ops.creation import zeros
 from compiler.ops.op import Elementwise, Movement
 from compiler.plan import Request
-from compiler.program import Arena, Executable
+from compiler.program import Executable
 from compiler.types import TensorType
 from framework import autograd
 from framework.capture.tracer import Source, Tracer

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from compiler.binding import Arena
 from compiler.dims import Scope, Values, is_symbolic
 from compiler.errors import TraceError
 from compiler.ir import Apply, Const, Graph, Input, Measure, Value, constant
 from compiler.ops.movement import reshape
 from compiler.ops.op import typed_number
-from compiler.program import Arena
 from compiler.types import TensorType
 from framework.capture.backward import Backward, record_backward, runs_user_code
 from framework.capture.guards import Guard

@@ -19,12 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
+from compiler.binding import Arena
 from compiler.errors import TraceError
 from compiler.ir import Graph, Input, Value
 from compiler.ops.movement import reshape
 from compiler.ops.reduction import any as any_
 from compiler.plan import Request
-from compiler.program import Arena, Executable
+from compiler.program import Executable
 from framework.access import over
 from framework.capture.backward import Backward, record_backward, runs_user_code
 from framework.capture.guards import Guard

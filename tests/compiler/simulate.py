@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from compiler.binding import optimise
 from compiler.lower import Buffer, Kernel
 from compiler.plan import Plan, Planner, Request
-from compiler.program import optimise
 from kernels import reference
 from kernels.spec import Index, MatmulSpec, Reduce, identity
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler import program, stored
+from compiler import binding, stored
 from compiler.interpret import evaluate
 from compiler.ir import Graph, Input, Value, constant
 from compiler.ops import add, cast, exp, matmul, mul, sum, swap_last, take
@@ -55,7 +55,7 @@ def refuse(request: Request) -> tuple[Request, Plan]:
 
 def test_a_stored_plan_is_the_plan(folder: Path) -> None:
     request = written(request_of())
-    made, plan = stored.planned(request, program._plan)
+    made, plan = stored.planned(request, binding._plan)
     read_request, read = stored.planned(written(request_of()), refuse)
     assert len(list(folder.glob("*.plan"))) == 1
     assert [k.spec for k in read.kernels] == [k.spec for k in plan.kernels]
@@ -98,23 +98,23 @@ def test_a_stored_plan_runs(folder: Path) -> None:
     ids=["nodes", "sizes", "a number", "a line", "a write", "a layout"],
 )
 def test_another_request_is_another_plan(other: Callable[[], Request]) -> None:
-    stored.planned(request_of(), program._plan)
+    stored.planned(request_of(), binding._plan)
     with pytest.raises(AssertionError, match="planned again"):
         stored.planned(other(), refuse)
 
 
 def test_what_is_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored.planned(request_of(links=2), program._plan)
+    stored.planned(request_of(links=2), binding._plan)
     large = request_of()
     big = add.trace(constant(np.zeros((4, 1 << 13), np.float32)), 1.0)
-    stored.planned(Request(Graph(large.graph.inputs, (*large.graph.outputs, big))), program._plan)
+    stored.planned(Request(Graph(large.graph.inputs, (*large.graph.outputs, big))), binding._plan)
     monkeypatch.setenv("TRACEFUSE_PLANS", "0")
-    stored.planned(request_of(), program._plan)
+    stored.planned(request_of(), binding._plan)
     assert not list(folder.glob("*.plan"))
 
 
 def test_other_code_makes_other_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    stored.planned(request_of(), program._plan)
+    stored.planned(request_of(), binding._plan)
     monkeypatch.setattr(stored, "_code_digest", lambda: "another version")
     with pytest.raises(AssertionError, match="planned again"):
         stored.planned(request_of(), refuse)

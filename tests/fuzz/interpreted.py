@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compiler.binding import optimise
 from compiler.interpret import evaluate
 from compiler.ir import Graph
 from compiler.plan import Request
-from compiler.program import optimise
 from framework.capture import backward, book, variant
 
 Array = np.ndarray[Any, Any]
