@@ -61,6 +61,21 @@ def _lend(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return np.asarray(_Loan(_take(_rounded(math.prod(shape) * dtype.itemsize)), shape, dtype))
 
 
+class _Place:
+    """Memory that somebody else owns, as an array interface."""
+
+    __slots__ = ("__array_interface__",)
+
+    def __init__(self, address: int, size: int) -> None:
+        kind = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (address, False)}
+        self.__array_interface__ = kind
+
+
+def bytes_at(address: int, size: int) -> np.ndarray[Any, Any]:
+    """Memory from `address` on, whose owner must outlive the array."""
+    return np.asarray(_Place(address, size))
+
+
 def is_own(array: np.ndarray[Any, Any]) -> bool:
     """Whether `array` is no view of another array."""
     return array.base is None or type(array.base) is _Loan
