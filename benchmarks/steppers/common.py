@@ -1,6 +1,7 @@
 """The steps of PyTorch and of Tracefuse, whose programs differ only in the module they import.
 
-`lib` is that module. `part` is put around a forward and around an optimizer's step, `whole` around it all.
+`lib` is that module, whose tensors are on `device`. `part` is put around a forward and around an optimizer's
+step, `whole` around it all.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ def unchanged(function: Step) -> Step:
     return function
 
 
-def timed(lib: Any, work: Work, part: Wrap = unchanged, whole: Wrap = unchanged) -> Timed:
+def timed(
+    lib: Any, work: Work, part: Wrap = unchanged, whole: Wrap = unchanged, device: str = "cpu"
+) -> Timed:
     """The step of a work."""
-    weights = {name: lib.from_numpy(array) for name, array in work.weights().items()}
-    batches = [tuple(lib.from_numpy(array) for array in batch) for batch in work.batches()]
+    weights = {name: lib.from_numpy(array).to(device) for name, array in work.weights().items()}
+    batches = [tuple(lib.from_numpy(array).to(device) for array in batch) for batch in work.batches()]
     look = _look
     match work:
         case Training():
@@ -48,7 +51,7 @@ def timed(lib: Any, work: Work, part: Wrap = unchanged, whole: Wrap = unchanged)
 
 
 def _look(result: Any) -> list[Array]:
-    return [t.detach().numpy() for t in (result if isinstance(result, tuple) else (result,))]
+    return [t.detach().cpu().numpy() for t in (result if isinstance(result, tuple) else (result,))]
 
 
 def _optimizer(lib: Any, parameters: Any, weight_decay: float, part: Wrap) -> tuple[Any, Step]:
@@ -62,7 +65,7 @@ def _optimizer(lib: Any, parameters: Any, weight_decay: float, part: Wrap) -> tu
 
 
 def _training(lib: Any, work: Training, weights: dict[str, Any], part: Wrap) -> Step:
-    model = build(lib, work)
+    model = build(lib, work).to(next(iter(weights.values())).device)
     model.load_state_dict(weights)
     loss_function = getattr(lib.nn.functional, work.loss)
     optimizer, update = _optimizer(lib, model.parameters(), work.weight_decay, part)
@@ -84,7 +87,8 @@ def _training(lib: Any, work: Training, weights: dict[str, Any], part: Wrap) -> 
 
 def _adamw(lib: Any, work: AdamW, weights: dict[str, Any], part: Wrap) -> Step:
     for name, gradient in work.gradients().items():
-        weights[name].requires_grad_().grad = lib.from_numpy(gradient)
+        weight = weights[name].requires_grad_()
+        weight.grad = lib.from_numpy(gradient).to(weight.device)
     return _optimizer(lib, list(weights.values()), work.weight_decay, part)[1]
 
 

@@ -8,11 +8,11 @@ from benchmarks.steppers.timed import Timed
 from benchmarks.works import Work
 
 
-def make_eager(work: Work) -> Timed:
+def make_eager(work: Work, device: str = "cpu") -> Timed:
     """A step that runs op by op."""
-    return timed(fw, work)
+    return timed(fw, work, device=device)
 
 
-def make(work: Work) -> Timed:
+def make(work: Work, device: str = "cpu") -> Timed:
     """The whole step as one compiled function."""
-    return timed(fw, work, whole=fw.compile)
+    return timed(fw, work, whole=fw.compile, device=device)
