@@ -26,19 +26,27 @@ def random_bits(seed: Any, offset: Any, i: Any) -> Any:
     i = np.asarray(i, np.int64)
     block, word = i >> 2, i & 3
     words = _block(_unsigned(seed), _unsigned(offset), block.astype(np.uint64))
+    shape = np.broadcast_shapes(np.shape(seed), np.shape(offset), np.shape(block))
+    words = tuple(np.broadcast_to(w, shape) for w in words)
     return np.choose(word, words).astype(np.int64)
 
 
-def stream(seed: int, offset: int, count: int) -> np.ndarray[Any, Any]:
+def stream(seed: Any, offset: Any, count: int, xp: Any = np) -> Any:
     """The first `count` elements of stream (seed, offset): `random_bits` of arange(count), each block
-    computed once.
+    computed once. With `xp` CuPy seed and offset are its arrays, and so is the result.
     """
-    blocks = np.arange((count + 3) // 4, dtype=np.uint64)
-    return (
-        np.stack(_block(_unsigned(seed), _unsigned(offset), blocks), axis=-1)
-        .reshape(-1)[:count]
-        .astype(np.int64)
-    )
+    blocks = xp.arange((count + 3) // 4, dtype=np.uint64)
+    seed, offset = (_unsigned(x) if xp is np else x.astype(np.uint64) for x in (seed, offset))
+    words = _block(seed, offset, blocks)
+    return xp.stack(words, axis=-1).reshape(-1)[:count].astype(np.int64)
+
+
+def device_bits(seed: Any, offset: Any, i: Any, xp: Any) -> Any:
+    """As `random_bits`, where some operands are arrays of CuPy, which is `xp`."""
+    seed, offset, block = (x.astype(np.uint64) for x in (seed, offset, i >> 2))
+    word, words = i & 3, _block(seed, offset, block)
+    first, last = xp.where(word == 0, words[0], words[1]), xp.where(word == 2, words[2], words[3])
+    return xp.where(word < 2, first, last).astype(np.int64)
 
 
 def _unsigned(x: Any) -> Any:
@@ -52,5 +60,4 @@ def _block(seed: Any, offset: Any, block: Any) -> tuple[Any, Any, Any, Any]:
         p0, p1 = c0 * np.uint64(MULTIPLIERS[0]), c2 * np.uint64(MULTIPLIERS[1])
         c0, c1, c2, c3 = (p1 >> _HALF) ^ c1 ^ k0, p1 & _LOW, (p0 >> _HALF) ^ c3 ^ k1, p0 & _LOW
         k0, k1 = (k0 + np.uint64(WEYL[0])) & _LOW, (k1 + np.uint64(WEYL[1])) & _LOW
-    shape = np.broadcast_shapes(np.shape(seed), np.shape(offset), np.shape(block))
-    return tuple(np.broadcast_to(c, shape) for c in (c0, c1, c2, c3))  # type: ignore[return-value]
+    return c0, c1, c2, c3

@@ -210,18 +210,18 @@ class NumpyScalars:
 
     @staticmethod
     def shift_left(x: Any, y: Any) -> Any:
-        bits = 8 * np.asarray(x).itemsize
-        return np.where((y >= 0) & (y < bits), np.left_shift(x, np.clip(y, 0, bits - 1)), 0).astype(
-            np.result_type(x, y)
-        )
+        kind = np.result_type(x, y)
+        bits = 8 * kind.itemsize
+        return np.where((y >= 0) & (y < bits), np.left_shift(x, np.clip(y, 0, bits - 1)), 0).astype(kind)
 
     @staticmethod
     def shift_right(x: Any, y: Any) -> Any:
-        bits, kind = 8 * np.asarray(x).itemsize, np.result_type(x, y)
+        kind = np.result_type(x, y)
+        bits = 8 * kind.itemsize
         inside = (y >= 0) & (y < bits)
         # PyTorch fills with the sign for any amount outside the width: -1 >> 70 is -1, and 255 >> 8 is 0.
         return np.where(
-            inside | (kind.kind == "i"), np.right_shift(x, np.where(inside, y, bits - 1)), 0
+            inside | (kind.kind == "i"), np.right_shift(x, np.where(inside, y, bits - 1)[()]), 0
         ).astype(kind)
 
 

@@ -25,8 +25,8 @@ BELOW = {
     "tests": {"kernels", "compiler", "framework", "tests", "benchmarks", "examples"},
 }
 # What may be imported inside a function, because only a use should pay for loading it.
-HEAVY = {"numba", "llvmlite", "scipy", "sklearn", "triton", "cupy"}
-LAZY_OWN = {"kernels.cpu.compile"}
+HEAVY = {"numba", "llvmlite", "scipy", "sklearn", "triton", "cupy", "cupyx"}
+LAZY_OWN = {"kernels.cpu.compile", "kernels.gpu.engine", "compiler.gpu.arrays"}
 MOST_LINES = 600
 _MAY_IMPORT = (ast.stmt, ast.ExceptHandler, ast.match_case)
 

@@ -14,6 +14,7 @@ from compiler.ops.movement import swap_last
 from compiler.ops.op import Op, Sample, broadcast_shapes
 from compiler.types import TensorType
 from kernels import dtypes
+from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -26,10 +27,10 @@ def _matmul(a: Array, b: Array) -> Array:
     if a.dtype != b.dtype or a.ndim < 2 or b.ndim < 2:
         raise TypeError("matmul operands differ")  # `infer` says it better
     dtype = dtypes.of_numpy(a.dtype)
-    if dtype.compute is None:
-        return np.ascontiguousarray(np.matmul(a, b))
+    if dtype.compute is None or (dtype is dtypes.float16 and arrays.is_device(a)):
+        return arrays.row_major(np.matmul(a, b))  # of float16 cuBLAS adds in float32 too
     wide = dtype.compute.numpy
-    return np.ascontiguousarray(np.matmul(a.astype(wide), b.astype(wide)), a.dtype)
+    return arrays.row_major(np.matmul(a.astype(wide), b.astype(wide)), a.dtype)
 
 
 def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
@@ -69,7 +70,7 @@ def _contract(a: Array, b: Array, *, depth: int) -> Array:
     a = np.broadcast_to(a, (*batch, m, *k))
     size = math.prod(k)
     right = b.reshape(*b.shape[: -1 - depth], size, n)
-    out = np.empty((*batch, m, n), a.dtype)
+    out = arrays.namespace(a).empty((*batch, m, n), a.dtype)
     step = max(1, _GATHERED // max(1, size * m * math.prod(batch[1:]))) if batch else 1
     for start in range(0, batch[0] if batch else 1, step):
         part = slice(start, start + step) if batch else ...

@@ -5,6 +5,7 @@ Random values are in random.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,17 @@ from compiler.ops.op import Op, Sample, dtype_of, typed_number
 from compiler.types import TensorType
 from kernels import dtypes
 from kernels.dtypes import DType
+from kernels.gpu import arrays
 
 
-def _full(*, shape: tuple[int, ...], value: float, dtype: DType) -> np.ndarray[Any, Any]:
-    return np.full(shape, typed_number(value, dtype))
+def _full(*, shape: tuple[int, ...], value: float, dtype: DType, xp: Any = np) -> Any:
+    number = typed_number(value, dtype)
+    return np.full(shape, number) if xp is np else xp.full(shape, number.item(), dtype.numpy)
 
 
-def _iota(*, shape: tuple[int, ...], axis: int, dtype: DType) -> np.ndarray[Any, Any]:
-    out = np.empty(shape, dtype.numpy)
-    out[...] = np.arange(shape[axis]).astype(dtype.numpy).reshape((-1,) + (1,) * (len(shape) - axis - 1))
+def _iota(*, shape: tuple[int, ...], axis: int, dtype: DType, xp: Any = np) -> Any:
+    out = xp.empty(shape, dtype.numpy)
+    out[...] = xp.arange(shape[axis]).astype(dtype.numpy).reshape((-1,) + (1,) * (len(shape) - axis - 1))
     return out
 
 
@@ -43,11 +46,23 @@ iota: Op = Op(
 
 
 def created(like: Any, op: Op, **attrs: Any) -> Any:
-    """The result of `op`, which has no inputs, of the kind of `like`: a Tensor, an IR value or an array."""
+    """The result of `op`, which has no inputs, of the kind of `like` and where that is: a Tensor, an IR value
+    or an array."""
+    hook = getattr(type(like), "__create_op__", None)
+    if hook is not None:
+        return hook(like, op, attrs)
     hook = getattr(type(like), "__apply_op__", None)
     if hook is not None:
         return hook(op, (), attrs)
-    return op.trace(**attrs) if isinstance(like, Value) else op(**attrs)
+    return op.trace(**attrs) if isinstance(like, Value) else create(op, attrs, arrays.number_of(like))
+
+
+def create(op: Op, attrs: Mapping[str, Any], number: int | None) -> Any:
+    """The array that `op`, which has no inputs, makes on GPU `number`, or on the host."""
+    if number is None:
+        return op.compute(**attrs)
+    with arrays.there(number):
+        return op.eager(xp=arrays.engine().xp, **attrs)
 
 
 def zeros(like: Any, shape: tuple[int, ...]) -> Any:

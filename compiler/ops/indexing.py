@@ -17,6 +17,7 @@ from compiler.ops.op import Check, Index, Op, Sample
 from compiler.sizes import known_equal, same_shape
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes
+from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -84,30 +85,57 @@ def _take_add_type(x: TensorType, index: TensorType, source: TensorType, *, axis
 
 def _elementwise_positions(shape: tuple[int, ...], index: Array, axis: int) -> Array:
     """Flat position in `shape` of every element of a gather-like `index`."""
+    if arrays.is_device(index):
+        return _positions_there(shape, index, axis)
     grid = np.meshgrid(*(np.arange(n) for n in index.shape), indexing="ij", sparse=True)
     return np.ravel_multi_index(tuple(np.broadcast_arrays(*grid[:axis], index, *grid[axis + 1 :])), shape)
+
+
+def _positions_there(shape: tuple[int, ...], index: Array, axis: int) -> Array:
+    """The same on a GPU, from terms."""
+    arange, total, step = arrays.engine().xp.arange, 0, 1
+    for a in range(len(shape) - 1, -1, -1):
+        along = (1,) * a + (index.shape[a],) + (1,) * (len(shape) - a - 1)
+        total = (index if a == axis else arange(index.shape[a]).reshape(along)) * step + total
+        step *= shape[a]
+    return total  # type: ignore[return-value]
 
 
 def _row_positions(shape: tuple[int, ...], index: Array, axis: int) -> Array:
     """Flat position in `shape` of every element of a take-like read."""
     inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
     outer = int(np.prod(shape[:axis], dtype=np.int64))
-    rows = np.arange(outer)[:, None] * shape[axis] + index.reshape(1, -1)
-    return rows[:, :, None] * inner + np.arange(inner)
+    arange = arrays.namespace(index).arange
+    rows = arange(outer)[:, None] * shape[axis] + index.reshape(1, -1)
+    return rows[:, :, None] * inner + arange(inner)
 
 
 def _accumulate(x: Array, positions: Array, source: Array) -> Array:
     """`x` with `source` added at flat positions, in row-major order of `source`; 16-bit floats round once."""
     wide = dtypes.of_numpy(x.dtype).arithmetic.numpy
+    if arrays.is_device(x):
+        return _accumulate_there(x, positions, source, wide)
     out = x.astype(wide, order="C").reshape(-1)
     # Flat operands take NumPy's fast path of add.at: 8 times faster than rows.
     np.add.at(out, positions.reshape(-1), source.astype(wide).reshape(-1))
     return out.reshape(x.shape).astype(x.dtype, copy=False)
 
 
+# What CuPy adds at positions in: other integers in wider ones, signed as unsigned, whose bits are the same.
+_ADDED_IN = {"i8": "u8", "u1": "u4", "i1": "u4", "i2": "u4"}
+
+
+def _accumulate_there(x: Array, positions: Array, source: Array, wide: np.dtype[Any]) -> Array:
+    """The same on a GPU, where floats are added in no fixed order."""
+    to = np.dtype(_ADDED_IN.get(wide.str[1:], wide))
+    out = arrays.row_major(x).astype(to).reshape(-1)
+    arrays.engine().xp.add.at(out, positions.reshape(-1), source.astype(to).reshape(-1))
+    return out.reshape(x.shape).astype(x.dtype)
+
+
 def _gather(x: Array, index: Array, *, axis: int) -> Array:
     _gather_type(type_of_array(x), type_of_array(index), axis=axis)
-    return np.asarray(np.take(x, _elementwise_positions(x.shape, index, axis)))
+    return arrays.row_major(np.take(x, _elementwise_positions(x.shape, index, axis)))
 
 
 def _scatter_add(x: Array, index: Array, source: Array, *, axis: int) -> Array:
@@ -117,7 +145,7 @@ def _scatter_add(x: Array, index: Array, source: Array, *, axis: int) -> Array:
 
 def _take(x: Array, index: Array, *, axis: int) -> Array:
     _take_type(type_of_array(x), type_of_array(index), axis=axis)
-    return np.asarray(np.take(x, index, axis), order="C")
+    return arrays.row_major(np.take(x, index, axis))
 
 
 def _take_add(x: Array, index: Array, source: Array, *, axis: int) -> Array:

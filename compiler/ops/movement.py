@@ -17,6 +17,7 @@ from compiler.ops.op import Geometry, Movement, Op, Sample, broadcast_shapes
 from compiler.sizes import any_symbolic, largest, same_shape
 from compiler.types import TensorType
 from kernels import dtypes
+from kernels.gpu import arrays
 
 Ints = tuple[int, ...]
 Array = np.ndarray[Any, Any]
@@ -132,12 +133,12 @@ def _expand_unview(base: Any, new: Any, *, shape: Ints) -> Any:
 def _expand(x: Array, *, shape: Ints) -> Array:
     if x.shape == shape:
         return x.view()  # writable, where a broadcast array is not
-    if x.size == 1 and len(shape) >= x.ndim and x.itemsize != 2:
+    if type(x) is np.ndarray and x.size == 1 and len(shape) >= x.ndim and x.itemsize != 2:
         # A tenth of the time; 16-bit dtypes of ml_dtypes export no buffer.
         return np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
     if np.broadcast_shapes(x.shape, shape) != shape:
         raise ValueError("only axes of size 1 grow")  # `infer` says it better
-    return np.lib.stride_tricks.as_strided(x, *_expand_view(x.shape, x.strides, 0, shape=shape)[:2])
+    return arrays.strided(x, *_expand_view(x.shape, x.strides, 0, shape=shape)[:2])
 
 
 # The gradient keeps the expanded shape: who asks sums it down, as for every broadcast input.
@@ -284,7 +285,7 @@ def _padded(shape: Ints, rank: int) -> Ints:
 
 def _pad(x: Array, *, low: Ints, high: Ints, value: float) -> Array:
     shape = tuple(map(builtins.sum, zip(low, x.shape, high, strict=True)))
-    out = np.full(shape, value, x.dtype)
+    out = arrays.namespace(x).full(shape, value, x.dtype)
     out[tuple(builtins.slice(start, start + size) for start, size in zip(low, x.shape, strict=True))] = x
     return out
 
@@ -331,7 +332,7 @@ def _concatenate_gradient(g: Any, out: Any, *xs: Any, axis: int, position: int) 
 def _concatenate(*xs: Array, axis: int) -> Array:
     if len({x.dtype for x in xs}) != 1:
         raise TypeError("mixed dtypes")  # `infer` says it better
-    return np.ascontiguousarray(np.concatenate(xs, axis))
+    return arrays.row_major(np.concatenate(xs, axis))
 
 
 # concatenate(*xs, axis=).
@@ -346,7 +347,7 @@ concatenate: Op = Op(
 
 
 def _slice_update(base: Array, new: Array, *, starts: Ints, stops: Ints, steps: Ints) -> Array:
-    out = np.array(base, order="C")
+    out = arrays.copied(base)
     out[_slices(starts, stops, steps)] = new
     return out
 

@@ -22,6 +22,7 @@ from compiler.ir import Apply, Measure, Value, constant
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes
 from kernels.dtypes import DType
+from kernels.gpu import arrays
 from kernels.memory import LARGE
 from kernels.scalar import EXPENSIVE, NumpyScalars, PooledScalars
 
@@ -207,6 +208,8 @@ class Op:
         for x in inputs:
             if type(x) is not ndarray:
                 inputs = self.typed(inputs)
+                if arrays.Known.engine is not None and (number := arrays.common(inputs)) is not None:
+                    return self.compute_there(number, inputs, attrs)
                 break
         if self.check is not None:
             failed = self.check.failed(*inputs, **attrs)
@@ -221,6 +224,23 @@ class Op:
         except (ValueError, TypeError):
             self.infer(*(type_of_array(x) for x in inputs), **attrs)  # Says in our words what NumPy rejected.
             raise
+
+    def compute_there(self, number: int, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """The value on GPU `number`, which `inputs` are on, or arrays of the host that go there."""
+        with arrays.there(number):
+            if self.check is not None:
+                failed = self.check.failed(*inputs, **attrs)
+                if failed is not None and failed.any():
+                    raise self.check.error(*map(arrays.get, inputs), **attrs)
+            try:
+                return self.eager(*[self.operand_there(x, number) for x in inputs], **attrs)
+            except (ValueError, TypeError):
+                self.infer(*(type_of_array(x) for x in inputs), **attrs)
+                raise
+
+    def operand_there(self, x: Any, number: int) -> Any:
+        """An operand as `eager` takes it on GPU `number`."""
+        return x if arrays.is_device(x) else arrays.put(x, number)
 
     def trace(self, *inputs: Any, **attrs: Any) -> Apply:
         """Append this op to a graph. Arrays become constants, Python numbers literals of the other operands'
@@ -300,7 +320,9 @@ def owned(out: Any) -> np.ndarray[Any, Any]:
     """What NumPy's functions give, as a row-major array: of operands without axes they make scalars, and they
     give a transposed operand's layout to the result, while traced strides are known.
     """
-    return out if type(out) is ndarray and out.flags.c_contiguous else np.array(out, order="C")
+    if type(out) is ndarray and out.flags.c_contiguous:
+        return out
+    return arrays.row_major(out) if arrays.is_device(out) else np.array(out, order="C")
 
 
 def _listed(types: tuple[TensorType, ...]) -> str:
@@ -394,6 +416,12 @@ class Elementwise(Op):
                     pass  # below it is said in our words, or done in another context
         return super().compute(*inputs, **attrs)
 
+    def operand_there(self, x: Any, number: int) -> Any:
+        """A number without axes stays one: a kernel's argument instead of memory."""
+        if arrays.is_device(x):
+            return x
+        return arrays.put(x, number) if x.ndim else x[()]
+
     @cached_property
     def direct(self) -> dict[np.dtype[Any], Callable[..., Any]]:
         """By the one dtype of small inputs: what computes the value on any such arrays, as `eager` does."""
@@ -466,9 +494,13 @@ def elementwise(
                 raise TypeError(f"{name} got {', '.join(str(x.dtype) for x in inputs)}")
         if condition and inputs[0].dtype != np.bool_:
             raise TypeError(f"{name} got a condition of {inputs[0].dtype}")
+        there = arrays.Known.engine is not None and any(map(arrays.is_device, inputs))
+        scalars = arrays.engine().scalars if there else NUMPY
         if common.itemsize == 2 and dtypes.of_numpy(common).compute is not None:
             wide = tuple(x.astype(np.float32) if x.dtype == common else x for x in inputs)
-            out = body(NUMPY, *wide, **attrs)
+            out = body(scalars, *wide, **attrs)
+        elif there:
+            out = body(scalars, *inputs, **attrs)
         elif inputs[0].nbytes < LARGE and inputs[-1].nbytes < LARGE:
             out = body(NUMPY, *inputs, **attrs)
         else:
@@ -479,6 +511,9 @@ def elementwise(
                 if out is x:
                     return out.copy()  # An identity body must not share the caller's memory.
             return out
+        if there:
+            made = arrays.row_major(out, output)
+            return made.copy() if any(made is x for x in inputs) else made
         # Row-major, so that traced strides are known: NumPy gives a transposed operand's layout to the
         # result, and
         # a scalar for operands without axes.

@@ -22,6 +22,7 @@ from compiler.ops.op import Elementwise, Index, Op, Sample, elementwise
 from compiler.types import TensorType
 from kernels import dtypes, philox
 from kernels.dtypes import DType
+from kernels.gpu import arrays, streams
 
 Ints = tuple[int, ...]
 
@@ -35,6 +36,8 @@ random_word: Elementwise = elementwise(
 
 
 def _random_bits(seed: Any, offset: Any, *, shape: Ints) -> np.ndarray[Any, Any]:
+    if arrays.is_device(seed):  # which is not read back
+        return streams.stream(seed, offset, math.prod(shape), arrays.engine().xp).reshape(shape)
     return philox.stream(int(seed), int(offset), math.prod(shape)).reshape(shape)
 
 

@@ -22,6 +22,7 @@ from compiler.sizes import known_equal, same_shape
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes
 from kernels.dtypes import DType
+from kernels.gpu import arrays
 
 Ints = tuple[int, ...]
 Array = np.ndarray[Any, Any]
@@ -79,7 +80,7 @@ def _sum(x: Array, *, axes: Ints) -> Array:
         # NumPy adds pairwise only along the innermost axis; elsewhere 1e6 float32 rows of 0.1 come out 1e-3
         # off.
         accumulator = np.float64
-    return _rounded(np.add.reduce(wide, axis=axes, dtype=accumulator, keepdims=True), x)
+    return _rounded(_folded(np.add, wide, axes, dtype=accumulator), x)
 
 
 # By rank and count, the last axes.
@@ -89,14 +90,35 @@ _LAST = [[tuple(range(rank - count, rank)) for count in range(rank + 1)] for ran
 def _rounded(out: Any, x: Array) -> Array:
     if type(out) is np.ndarray and out.dtype is x.dtype and out.flags.c_contiguous:
         return out
+    if arrays.is_device(out):
+        return arrays.row_major(out, x.dtype)
     return np.asarray(out).astype(x.dtype, order="C", copy=False)
+
+
+def _folded(ufunc: np.ufunc, x: Array, axes: Ints, **options: Any) -> Any:
+    """`ufunc.reduce`, which NumPy does not hand on to device arrays."""
+    if type(x) is np.ndarray or not arrays.is_device(x):
+        return ufunc.reduce(x, axis=axes, keepdims=True, **options)
+    if not axes:
+        return x.astype(options.get("dtype", x.dtype))
+    return getattr(arrays.engine().xp, _FOLDS[ufunc])(x, axis=axes, keepdims=True, **options)
+
+
+_FOLDS = {
+    np.add: "sum",
+    np.multiply: "prod",
+    np.maximum: "amax",
+    np.minimum: "amin",
+    np.logical_or: "any",
+    np.logical_and: "all",
+}
 
 
 def _extremum(ufunc: np.ufunc) -> Callable[..., Array]:
     def eager(x: Array, *, axes: Ints) -> Array:
         if x.size == 0:
             require_elements(type_of_array(x), axes)
-        return _rounded(ufunc.reduce(_widened(x), axis=axes, keepdims=True), x)
+        return _rounded(_folded(ufunc, _widened(x), axes), x)
 
     return eager
 
@@ -174,9 +196,7 @@ def _prod_gradient(g: Any, out: Any, x: Any, axes: Ints) -> Any:
 
 prod: Reduction = Reduction(
     "prod",
-    lambda x, *, axes: _rounded(
-        np.multiply.reduce(_widened(x), axis=axes, dtype=_widened(x).dtype, keepdims=True), x
-    ),
+    lambda x, *, axes: _rounded(_folded(np.multiply, _widened(x), axes, dtype=_widened(x).dtype), x),
     _reduced_type,
     (_prod_gradient,),
     combine="mul",
@@ -213,7 +233,7 @@ amin: Reduction = Reduction(
 )
 any: Reduction = Reduction(
     "any",
-    lambda x, *, axes: _rounded(np.logical_or.reduce(x, axis=axes, keepdims=True), x),
+    lambda x, *, axes: _rounded(_folded(np.logical_or, x, axes), x),
     _bool_type,
     combine="max",
     identity=lambda dtype: False,
@@ -222,7 +242,7 @@ any: Reduction = Reduction(
 )
 all: Reduction = Reduction(
     "all",
-    lambda x, *, axes: _rounded(np.logical_and.reduce(x, axis=axes, keepdims=True), x),
+    lambda x, *, axes: _rounded(_folded(np.logical_and, x, axes), x),
     _bool_type,
     combine="min",
     identity=lambda dtype: True,
@@ -242,7 +262,7 @@ def _position(name: str, find: Callable[..., Any], extremum: Reduction) -> Op:
     def eager(x: Array, *, axis: int, keepdim: bool) -> Array:
         if x.size == 0:
             _position_type(type_of_array(x), axis=axis, keepdim=keepdim)
-        return np.ascontiguousarray(find(_widened(x), axis=axis, keepdims=True)).reshape(
+        return arrays.row_major(find(_widened(x), axis=axis, keepdims=True), np.int64).reshape(
             _position_type(type_of_array(x), axis=axis, keepdim=keepdim).shape
         )
 

@@ -31,6 +31,7 @@ from compiler.ops.reduction import sum
 from compiler.sizes import any_symbolic
 from compiler.types import TensorType
 from kernels import dtypes
+from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -60,7 +61,7 @@ def _windows_view(
 
 def _windows(x: Array, **attrs: Ints) -> Array:
     shape, strides, _ = _windows_view(x.shape, x.strides, 0, **attrs)
-    return np.lib.stride_tricks.as_strided(x, shape, strides)
+    return arrays.strided(x, shape, strides)
 
 
 def _windows_type(x: TensorType, **attrs: Ints) -> TensorType:
@@ -211,7 +212,7 @@ def _as_product(x: Any, w: Any, *, stride: Ints, dilation: Ints, groups: int) ->
 
 
 def _convolution(x: Array, w: Array, **attrs: Any) -> Array:
-    return np.ascontiguousarray(_as_product(x, w, **attrs))
+    return arrays.row_major(_as_product(x, w, **attrs))
 
 
 def _depthwise(x: Any, w: Any, stride: Ints, dilation: Ints, groups: int) -> Any:

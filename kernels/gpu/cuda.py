@@ -65,6 +65,10 @@ class Cuda:
         self.device.read(address, array, self.stream)
         self.stream.synchronize()
 
+    def synchronize(self) -> None:
+        """Wait for all that programs started."""
+        self.stream.synchronize()
+
     def glance(self, address: int, size: int, slots: int) -> CudaGlance:
         """As Machine.glance."""
         return CudaGlance(self, address, size, slots)

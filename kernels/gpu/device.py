@@ -185,6 +185,8 @@ def device(number: int = 0) -> Device:
 class Pinned:
     """Page-locked host memory, as an array interface."""
 
+    page_locked = True
+
     def __init__(self, owner: Device, size: int) -> None:
         self.owner = owner
         self.address = owner.new("cuMemHostAlloc", max(size, 1), 0)

@@ -56,6 +56,9 @@ class Emulator:
         """As Machine.read."""
         ctypes.memmove(array.ctypes.data, address, array.nbytes)
 
+    def synchronize(self) -> None:
+        """All is done at once."""
+
     def glance(self, address: int, size: int, slots: int) -> HostGlance:
         """As Machine.glance."""
         return HostGlance(address, size, slots)

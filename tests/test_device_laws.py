@@ -1,0 +1,60 @@
+"""Every op on device arrays gives what it gives on the host, bit for bit: on a stand-in for CuPy's arrays.
+
+What the op table supplies for the laws of eager values is run here on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler.ops.creation import create
+from compiler.ops.op import Movement, Op, Sample
+from kernels.dtypes import DType
+from kernels.gpu import arrays
+from tests import cupy_standin
+from tests.test_op_laws import Array, cases, inputs_of
+
+
+@pytest.fixture(autouse=True, scope="module")
+def devices() -> Iterator[None]:
+    with cupy_standin.installed():
+        yield
+
+
+def same_bits(there: Any, here: Array) -> None:
+    """A device array has the type and the bits of a host array."""
+    assert isinstance(there, cupy_standin.ndarray)
+    assert there.shape == here.shape and there.dtype == here.dtype
+    assert there.get().tobytes() == np.asarray(here, order="C").tobytes()
+
+
+def value(op: Op, operands: list[Any], attrs: dict[str, Any], number: int) -> Any:
+    """The op's value on a GPU."""
+    return op(*operands, **attrs) if operands else create(op, attrs, number)
+
+
+@pytest.mark.parametrize("case", cases())
+def test_an_op_gives_on_a_gpu_what_it_gives_on_the_host(case: tuple[Op, Sample, DType]) -> None:
+    op, sample, dtype = case
+    inputs = inputs_of(op, sample, dtype)
+    expected = op(*inputs, **sample.attrs)
+    on_device = [arrays.put(x, 1) for x in inputs]
+    out = value(op, on_device, sample.attrs, 1)
+    same_bits(out, expected)
+    assert out.device.id == 1
+    # In another layout, for movements and kernels alike.
+    turned = [np.array(x, order="F") for x in inputs]
+    moved = [arrays.put(x.T, 1).transpose() for x in turned]
+    same_bits(value(op, moved, sample.attrs, 1), op(*turned, **sample.attrs))
+    if isinstance(op, Movement):
+        assert arrays.share(out, on_device[0]) == np.may_share_memory(expected, inputs[0])
+    elif inputs:
+        assert out.flags.c_contiguous and not any(arrays.share(out, x) for x in on_device)
+        # The first operand there, the others on the host: they follow it.
+        same_bits(op(arrays.put(inputs[0], 1), *inputs[1:], **sample.attrs), expected)
+    for x, before in zip(on_device, inputs, strict=True):
+        same_bits(x, before)
