@@ -35,7 +35,7 @@ _require_siblings()
 
 from math import e, inf, nan, pi
 
-from framework import autograd, methods, random
+from framework import autograd, cuda, methods, random
 from framework.conversion import finfo, iinfo
 from framework.creation import (
     BFloat16Tensor,

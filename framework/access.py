@@ -11,7 +11,8 @@ import numpy as np
 
 from framework.state import is_recording
 from framework.storage import Storage
-from framework.tensor import Tensor, concrete
+from framework.tensor import Tensor, concrete, wrap
+from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -43,9 +44,32 @@ def numpy(t: Tensor, *, force: bool = False) -> Array:
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )
+    if t.is_cuda:
+        if not force:
+            raise TypeError(
+                f"can't convert {t.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
+                "to host memory first."
+            )
+        return host(t)
     return concrete(keep_in_step(t))
+
+
+def host(t: Tensor) -> Array:
+    """The elements on the host: the memory itself, or a copy of what is on a GPU."""
+    return arrays.get(concrete(t))
+
+
+def beside(t: Tensor, array: Array) -> Tensor:
+    """A new tensor of a host array, on the device of `t`."""
+    return wrap(array_beside(t, array))
+
+
+def array_beside(t: Tensor, array: Array) -> Any:
+    """A new host array, on the device of `t`; a recording's stays, for its device is the program's."""
+    number = None if t._data is None or is_recording() else arrays.number_of(t._data)
+    return array if number is None else arrays.put(array, number)
 
 
 def data_ptr(t: Tensor) -> int:
     """Address of the first element."""
-    return concrete(keep_in_step(t)).ctypes.data
+    return arrays.address(concrete(keep_in_step(t)))

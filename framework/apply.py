@@ -6,11 +6,12 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from compiler.ops.creation import create
 from compiler.ops.movement import reshape
 from compiler.ops.op import Movement, Op
 from compiler.sizes import resolve_sharing
@@ -31,6 +32,7 @@ from framework.storage import Storage
 from framework.tensor import DETACHED, MADE_WITHOUT_GRAD, Tensor, edge_of, payload, way_to
 from framework.watch import unwatched
 from kernels import dtypes
+from kernels.gpu import arrays
 
 _new = object.__new__
 _FLOATING = {d.numpy for d in dtypes.DTYPES.values() if d.category == dtypes.FLOATING}
@@ -61,6 +63,8 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], *, alone
         out = tracer.apply(op, inputs, attrs)
     else:
         return unwatched(_recorded, tracer, op, inputs, attrs, alone)
+    if in_memory and type(out._data) is not np.ndarray:
+        require_one_device(inputs)
     if isinstance(op, Movement) and not alone:
         _link_view(out, inputs[0], op, attrs)
     if op.grads:
@@ -69,6 +73,16 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], *, alone
         else:
             record(op, inputs, attrs, out)
     return out
+
+
+def require_one_device(inputs: Iterable[Any]) -> None:
+    """Raise RuntimeError for tensors on different devices; one of the host without axes goes with any."""
+    found: list[str] = []
+    for x in inputs:
+        if isinstance(x, Tensor) and (x.is_cuda or x.ndim) and str(x.device) not in found:
+            found.append(str(x.device))
+    if len(found) > 1:
+        raise RuntimeError(arrays.different(*sorted(found, reverse=True)[:2]))
 
 
 def _recorded(tracer: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], alone: bool) -> Tensor:
@@ -101,7 +115,7 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
         base, owner = made.base, given.base
         # Without elements there is no memory to share, but PyTorch counts versions together.
         known = base is given or (base is not None and base is owner) or not made.size
-        if not known and not np.may_share_memory(made, given):
+        if not known and not arrays.share(made, given):
             return
     elif op is reshape:
         start, steps = way_to(source)
@@ -239,4 +253,15 @@ def op_node(
     return node
 
 
+def create_op(like: Tensor, op: Op, attrs: Mapping[str, Any]) -> Tensor:
+    """The result of `op`, which has no inputs, on the device of `like`."""
+    number = None if like._data is None or ambient.tracer is not None else arrays.number_of(like._data)
+    if number is None:
+        return apply_op(op, (), attrs)
+    out = _new(Tensor)
+    out._data = create(op, attrs, number)
+    return out
+
+
+Tensor.__create_op__ = create_op  # type: ignore[attr-defined]
 Tensor.__apply_op__ = staticmethod(apply_op)  # type: ignore[attr-defined]

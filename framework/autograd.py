@@ -16,6 +16,7 @@ import numpy as np
 from compiler.ops.movement import expand
 from compiler.ops.op import typed_number
 from compiler.ops.reduction import sum_to
+from framework.access import array_beside, beside
 from framework.deferred import is_pending
 from framework.engine import Walk, accumulate, alias_of, as_tensor
 from framework.graph import Edge, Node, Saved, raise_freed, shape_of
@@ -29,6 +30,8 @@ from framework.state import (
     set_grad_enabled,
 )
 from framework.tensor import Tensor, edge_of, payload, wrap
+from kernels.dtypes import DType
+from kernels.gpu import arrays
 
 __all__ = [
     "Function",
@@ -92,13 +95,20 @@ def grad(
     results: list[Tensor | None] = [None if g is None else as_tensor(g) for g in found]
     for i, (x, g) in enumerate(zip(targets, results, strict=True)):
         if g is None and materialize_grads:
-            results[i] = wrap(np.zeros(x.shape, x.dtype.numpy))
+            results[i] = beside(x, np.zeros(x.shape, x.dtype.numpy))
         elif g is None and not allow_unused:
             raise RuntimeError(
                 "One of the differentiated Tensors appears to not have been used in the graph. "
                 "Set allow_unused=True if this is the desired behavior."
             )
     return tuple(results)
+
+
+def _zeros(shape: tuple[int, ...], dtype: DType, beside: Sequence[Any]) -> Any:
+    """Zeros on the device of the gradients that did arrive."""
+    number = arrays.common(g._data if isinstance(g, Tensor) else g for g in beside)
+    zeros = np.zeros(shape, dtype.numpy)
+    return zeros if number is None else arrays.put(zeros, number)
 
 
 def _sequence(x: Any) -> list[Any]:
@@ -131,7 +141,8 @@ def _root_gradients(roots: list[Tensor], given: list[Any], create_graph: bool) -
             if math.prod(shape) != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
             one = np.ones(shape, dtype.numpy) if shape else typed_number(1, dtype).copy()
-            gradients.append(wrap(one) if create_graph or ambient.tracer is not None else one)
+            recorded = create_graph or ambient.tracer is not None
+            gradients.append(beside(root, one) if recorded else array_beside(root, one))
             continue
         if g.shape != root.shape:
             raise RuntimeError(
@@ -203,11 +214,7 @@ class FunctionCtx(Node):
 
     def gradients(self, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
         given = [
-            as_tensor(g)
-            if g is not None
-            else wrap(np.zeros(shape, dtype.numpy))
-            if self.materialize
-            else None
+            as_tensor(g) if g is not None else wrap(_zeros(shape, dtype, grads)) if self.materialize else None
             for g, (shape, dtype) in zip(grads, self.shapes, strict=True)
         ]
         results = self.function.backward(self, *given)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from framework.access import beside, host
 from framework.elementwise import abs as absolute
 from framework.elementwise import add, bitwise_and, bitwise_or, eq, isfinite, isnan, le, mul, sub
 from framework.promotion import as_operand, convert, promoted
-from framework.tensor import Tensor, concrete, wrap
+from framework.tensor import Tensor, wrap
 from kernels import dtypes
 
 
@@ -49,8 +50,9 @@ def allclose(
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Whether each element occurs among `test_elements`."""
     x, y = promoted(as_operand(elements), as_operand(test_elements))
-    among, wanted = (concrete(v) if isinstance(v, Tensor) else np.asarray(v) for v in (x, y))
-    return wrap(np.asarray(np.isin(among, wanted, invert=invert)))
+    among, wanted = (host(v) if isinstance(v, Tensor) else np.asarray(v) for v in (x, y))
+    found = np.asarray(np.isin(among, wanted, invert=invert))
+    return beside(x, found) if isinstance(x, Tensor) else wrap(found)
 
 
 def is_tensor(obj: Any) -> bool:

@@ -10,43 +10,51 @@ from typing import Any
 import numpy as np
 
 from compiler.sizes import resolve_sharing
+from framework.access import over
 from framework.creation import clone
-from framework.device import device, require_cpu
+from framework.cuda import is_available as available
+from framework.device import device, number_of
 from framework.layout import answered, is_row_major
 from framework.promotion import convert
-from framework.tensor import Tensor, way_to
+from framework.storage import root_of
+from framework.tensor import Tensor, concrete, way_to
+from framework.transfer import moved
 from kernels import dtypes
 from kernels.dtypes import DType
+from kernels.gpu import arrays
 
 
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`to(dtype)`, `to(device)`, `to(device, dtype)` or `to(other)`; the tensor itself when nothing
     changes."""
-    dtype, copy = _target(args, kwargs)
+    dtype, where, copy = _target(args, kwargs)
+    made = input
+    if where is not None:
+        made = moved(made, number_of(where))
     if dtype is not None and dtype is not input.dtype:
-        return convert(input, dtype)
-    return clone(input) if copy else input
+        return convert(made, dtype)
+    return clone(input) if copy and made is input else made
 
 
-def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DType | None, bool]:
+def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DType | None, Any, bool]:
     dtype, copy = kwargs.get("dtype"), bool(kwargs.get("copy", False))
-    require_cpu(kwargs.get("device"))
+    where = kwargs.get("device")
     flags = []
     for x in args:
         if isinstance(x, DType):
             dtype = x
         elif isinstance(x, Tensor):
-            dtype = x.dtype
-        elif isinstance(x, str | device):
-            require_cpu(x)
+            dtype, where = x.dtype, x.device
         elif isinstance(x, bool):
             flags.append(x)
+        elif isinstance(x, str | device | int):
+            where = x
         elif x is not None:
             raise TypeError(f"to() takes a dtype, a device or a Tensor, got {type(x).__name__}")
     if dtype is not None and not isinstance(dtype, DType):
         raise TypeError(f"to() needs a framework dtype, got {dtype!r}; use e.g. framework.float32")
     # The flags are (non_blocking, copy), in this order.
-    return dtype, copy or (len(flags) > 1 and flags[1])
+    return dtype, where, copy or (len(flags) > 1 and flags[1])
 
 
 def type_(input: Tensor, dtype: Any = None) -> Any:
@@ -77,19 +85,23 @@ _TYPE_NAMES = {
 
 
 def type_as(input: Tensor, other: Tensor) -> Tensor:
-    """`input` in the dtype of `other`."""
-    return convert(input, other.dtype)
+    """`input` in the dtype and on the device of `other`."""
+    return to(input, other)
 
 
 def cpu(input: Tensor) -> Tensor:
-    """The tensor on the CPU, where it is."""
-    return input
+    """The tensor on the CPU; itself where it is there."""
+    return moved(input, None)
 
 
-def cuda(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Raises RuntimeError: there is no GPU memory here."""
-    require_cpu("cuda")
-    return input
+def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
+    """The tensor on a GPU, the current one unless `device` names another; itself where it is there. Raises
+    RuntimeError, saying what is missing."""
+    where = "cuda" if device is None else device
+    number = number_of(where)
+    if number is None:
+        raise ValueError(f"cuda() needs a GPU, got device {where!r}; use cpu()")
+    return moved(input, number)
 
 
 def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
@@ -106,8 +118,23 @@ def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
 
 
 def pin_memory(input: Tensor) -> Tensor:
-    """The tensor itself: without a GPU nothing is gained by pinning."""
-    return input
+    """A copy in page-locked memory, from and to which GPUs copy fastest; the tensor itself without a GPU."""
+    if is_pinned(input) or not available():
+        return input
+    data = concrete(input)
+    if arrays.is_device(data):
+        raise RuntimeError(f"cannot pin '{input.device}' memory: only dense CPU tensors can be pinned")
+    known = arrays.engine()
+    memory = known.facts(known.current).pinned(max(data.nbytes, 1))
+    made = memory[: data.nbytes].view(data.dtype).reshape(data.shape)
+    made[...] = data
+    return over(made)
+
+
+def is_pinned(input: Tensor) -> bool:
+    """Whether the memory is page-locked, by `pin_memory`."""
+    data = input._data
+    return isinstance(data, np.ndarray) and getattr(root_of(data).base, "page_locked", False)
 
 
 class Info:

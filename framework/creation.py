@@ -17,17 +17,19 @@ from compiler.ops.compare import where as select_where
 from compiler.ops.creation import full as full_op
 from compiler.ops.creation import iota
 from compiler.ops.op import RuntimeOperand
-from framework.access import keep_in_step
+from framework.access import host, keep_in_step, over
 from framework.apply import apply_op
-from framework.device import require_cpu
+from framework.device import number_of
 from framework.elementwise import add, le, mul, sub
 from framework.promotion import Number, convert, number_dtype, scalar
 from framework.size import Size, shape_argument
 from framework.state import ambient
 from framework.tensor import Tensor, wrap
+from framework.transfer import created, creating, moved, placed
 from framework.views import contiguous_copy, expand
 from kernels import dtypes
 from kernels.dtypes import DType
+from kernels.gpu import arrays
 
 
 def tensor(
@@ -39,25 +41,35 @@ def tensor(
     pin_memory: bool = False,
 ) -> Tensor:
     """A new leaf with a copy of `data`: numbers, nested sequences, an ndarray or a Tensor."""
-    require_cpu(device)
     if isinstance(data, Tensor):
         made = contiguous_copy(data.detach())
+        made = made if device is None else moved(made, number_of(device))
         made = made if dtype is None else convert(made, dtype)
     elif isinstance(data, RuntimeOperand):
+        creating(device)
         made = scalar(data, dtype)
+    elif arrays.is_device(_from_device(data)):
+        made = tensor(over(_from_device(data)), dtype=dtype, device=device)
     else:
-        made = wrap(_array_of(data, dtype, copy=True))
+        number = creating(device)
+        made = wrap(placed(_array_of(data, dtype, copy=True), number))
     return _finished(made, requires_grad)
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """`data` as a Tensor, sharing memory with an ndarray (or being the Tensor itself) where the dtype
     allows."""
-    require_cpu(device)
+    foreign = data if isinstance(data, Tensor) else _from_device(data)
+    if arrays.is_device(foreign):
+        data = keep_in_step(over(foreign))
     if isinstance(data, Tensor):
+        data = data if device is None else moved(data, number_of(device))
         return data if dtype is None else convert(data, dtype)
+    number = creating(device)
     if isinstance(data, RuntimeOperand):
         return scalar(data, dtype)
+    if number is not None:
+        return wrap(arrays.put(_array_of(data, dtype, copy=False), number))
     return keep_in_step(wrap(_array_of(data, dtype, copy=False)))
 
 
@@ -78,6 +90,16 @@ def frombuffer(
 ) -> Tensor:
     """A vector that shares the memory of a buffer."""
     return _finished(keep_in_step(wrap(np.frombuffer(buffer, dtype.numpy, count, offset))), requires_grad)
+
+
+def _from_device(data: Any) -> Any:
+    """A device array over what another library has on a GPU, without a copy; anything else itself."""
+    if isinstance(data, np.ndarray | list | tuple | int | float) or not hasattr(
+        data, "__cuda_array_interface__"
+    ):
+        return data
+    # A view: an array of its own would be taken for memory that nobody else has.
+    return arrays.engine().xp.asarray(data).view()
 
 
 def _finished(t: Tensor, requires_grad: bool) -> Tensor:
@@ -129,7 +151,7 @@ def _abbreviated(data: Any) -> str:
 def _with_arrays(data: Any) -> Any:
     """Tensors inside sequences as the arrays or numbers they hold."""
     if isinstance(data, Tensor):
-        return data.item() if data.ndim == 0 else data.detach().numpy()
+        return data.item() if data.ndim == 0 else host(data)
     if isinstance(data, list | tuple) and data and not isinstance(data[0], int | float):
         return [_with_arrays(x) for x in data]
     if isinstance(data, range):
@@ -151,15 +173,15 @@ def _inferred(data: Any, array: np.ndarray[Any, Any]) -> DType:
 
 
 def _filled(shape: tuple[int, ...], value: Number, dtype: DType, device: Any, requires_grad: bool) -> Tensor:
-    require_cpu(device)
+    number = creating(device)
     if any(n < 0 for n in shape):
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
     if isinstance(value, RuntimeOperand):
         # One times the number is the number, whatever its sign or kind.
-        one = apply_op(full_op, (), {"shape": shape, "value": 1.0, "dtype": dtype})
+        one = created(full_op, {"shape": shape, "value": 1.0, "dtype": dtype}, number)
         return _finished(apply_op(product, (one, value), {}), requires_grad)
     value = bool(value) if dtype is dtypes.bool_ else value
-    made = apply_op(full_op, (), {"shape": shape, "value": value, "dtype": dtype})
+    made = created(full_op, {"shape": shape, "value": value, "dtype": dtype}, number)
     return _finished(made, requires_grad)
 
 
@@ -175,7 +197,8 @@ def full(
     """A tensor of one number, whose dtype it takes when none is given."""
     shape = shape_argument((size,))
     if isinstance(fill_value, Tensor):
-        made = expand(fill_value.detach() if dtype is None else convert(fill_value.detach(), dtype), shape)
+        value = fill_value.detach() if device is None else moved(fill_value.detach(), number_of(device))
+        made = expand(value if dtype is None else convert(value, dtype), shape)
         return _finished(contiguous_copy(made), requires_grad)
     return _filled(shape, fill_value, dtype or number_dtype(fill_value), device, requires_grad)
 
@@ -207,7 +230,8 @@ def _filler_like(value: Number, name: str) -> Callable[..., Tensor]:
         requires_grad: bool = False,
         **layout: Any,
     ) -> Tensor:
-        return _filled(tuple(input.shape), value, dtype or input.dtype, device, requires_grad)
+        where = input.device if device is None else device
+        return _filled(tuple(input.shape), value, dtype or input.dtype, where, requires_grad)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"A tensor of {value}s with the shape and dtype of `input`."
@@ -229,8 +253,9 @@ def full_like(
     **layout: Any,
 ) -> Tensor:
     """A tensor of one number with the shape and dtype of `input`."""
+    where = input.device if device is None else device
     return full(
-        tuple(input.shape), fill_value, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad
+        tuple(input.shape), fill_value, dtype=dtype or input.dtype, device=where, requires_grad=requires_grad
     )
 
 
@@ -249,7 +274,7 @@ def arange(
     **layout: Any,
 ) -> Tensor:
     """start, start + step, … below `end`; int64 unless a number is a float."""
-    require_cpu(device)
+    number = creating(device)
     start, end = (0, start) if end is None else (start, end)
     start, end, step = _number(start), _number(end), _number(step)
     if step == 0:
@@ -259,9 +284,8 @@ def arange(
     whole = all(isinstance(x, int) for x in (start, end, step))
     dtype = dtype or (dtypes.int64 if whole else ambient.default_dtype)
     count = -((start - end) // step) if whole else math.ceil((end - start) / step)
-    position = apply_op(
-        iota, (), {"shape": (count if is_symbolic(count) else int(count),), "axis": 0, "dtype": dtypes.int64}
-    )
+    shape = (count if is_symbolic(count) else int(count),)
+    position = created(iota, {"shape": shape, "axis": 0, "dtype": dtypes.int64}, number)
     if not whole:
         position = convert(position, dtypes.float64)
     position = position if step == 1 else mul(position, step)
@@ -280,12 +304,12 @@ def linspace(
     **layout: Any,
 ) -> Tensor:
     """`steps` numbers at equal distances from `start` to `end`, both included."""
-    require_cpu(device)
+    number = creating(device)
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
     start, end = float(_number(start)), float(_number(end))
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
-    index = apply_op(iota, (), {"shape": (steps,), "axis": 0, "dtype": dtypes.int64})
+    index = created(iota, {"shape": (steps,), "axis": 0, "dtype": dtypes.int64}, number)
     position = convert(index, dtypes.float64)
     # From both ends, so that the last number is `end` exactly.
     from_start = add(mul(position, step), start)
@@ -320,10 +344,10 @@ def eye(
     **layout: Any,
 ) -> Tensor:
     """The identity matrix of n rows and m (n) columns."""
-    require_cpu(device)
+    number = creating(device)
     shape = (n, n if m is None else m)
-    row = apply_op(iota, (), {"shape": shape, "axis": 0, "dtype": dtypes.int64})
-    column = apply_op(iota, (), {"shape": shape, "axis": 1, "dtype": dtypes.int64})
+    row = created(iota, {"shape": shape, "axis": 0, "dtype": dtypes.int64}, number)
+    column = created(iota, {"shape": shape, "axis": 1, "dtype": dtypes.int64}, number)
     return _finished(convert(row == column, dtype or ambient.default_dtype), requires_grad)
 
 
@@ -331,9 +355,9 @@ def _triangle_indices(positions: Callable[..., Any], name: str, where: str) -> C
     def function(
         row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: Any = None, **layout: Any
     ) -> Tensor:
-        require_cpu(device)
+        number = creating(device)
         found = np.stack(positions(row, offset, col)).astype((dtype or dtypes.int64).numpy)
-        return wrap(found)
+        return wrap(placed(found, number))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Rows and columns (2, n) of the elements on a diagonal of a matrix and {where} it."
@@ -360,11 +384,10 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
 def construct(cls: type[Tensor], *args: Any, device: Any = None, dtype: DType | None = None) -> Tensor:
     """`Tensor(2, 3)` is zeros of a shape, `Tensor(data)` a copy of data, both in the default floating
     dtype."""
-    require_cpu(device)
     dtype = dtype or ambient.default_dtype
     if not args or all(isinstance(n, int) for n in args) or isinstance(args[0], Size):
-        return zeros(*(args or (0,)), dtype=dtype)
-    return tensor(args[0], dtype=dtype)
+        return zeros(*(args or (0,)), dtype=dtype, device=device)
+    return tensor(args[0], dtype=dtype, device=device)
 
 
 def _typed(dtype: DType, name: str) -> Callable[..., Tensor]:

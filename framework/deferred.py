@@ -16,6 +16,7 @@ from compiler.ir import Value
 from compiler.ops.op import Op
 from framework.state import ambient
 from kernels.dtypes import DType
+from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -75,4 +76,4 @@ def known(x: Any) -> Any:
 
 def is_pending(x: Any) -> bool:
     """Whether `x` is no array yet: an IR value, or a deferred value that has not been computed."""
-    return not isinstance(x, np.ndarray) and (type(x) is not Deferred or x.array is None)
+    return not arrays.is_array(x) and (type(x) is not Deferred or x.array is None)

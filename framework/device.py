@@ -1,11 +1,14 @@
-"""Device objects: where a tensor's memory lies. Only the CPU exists.
+"""Device objects: where a tensor's memory lies, and which devices there are.
 
 Knows names, not memory.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
+
+from kernels.gpu import arrays
 
 _KNOWN = ("cpu", "cuda", "mps", "xpu", "meta")
 
@@ -48,12 +51,36 @@ class device:  # noqa: N801 -- PyTorch's name
 CPU = device("cpu")
 
 
-def require_cpu(where: Any) -> None:
-    """Raise RuntimeError, saying what is missing, unless `where` (None, a name or a device) is the CPU."""
+@cache
+def gpu(number: int) -> device:
+    """The device object of a GPU."""
+    return device("cuda", number)
+
+
+def number_of(where: Any) -> int | None:
+    """The number of the GPU that a name or device means; None for the CPU. Raises RuntimeError, saying what
+    is missing, where there is no such device.
+    """
     if where is None or where is CPU or where == "cpu":
-        return
+        return None
     wanted = device(where)
-    if wanted.type != "cpu":
+    if wanted.type == "cpu":
+        return None
+    if wanted.type != "cuda":
         raise RuntimeError(
-            f"device '{wanted}' is not available: this build stores tensors on the CPU only; use device='cpu'"
+            f"device '{wanted}' is not available: tensors are on the CPU or on NVIDIA GPUs; use "
+            "device='cpu' or 'cuda'"
         )
+    engine = arrays.engine()
+    number = engine.current if wanted.index is None else wanted.index
+    if number >= engine.count:
+        raise RuntimeError(
+            f"CUDA error: invalid device ordinal: there is no device '{wanted}', of {engine.count} from "
+            "'cuda:0' on"
+        )
+    return number
+
+
+def place_of(number: int | None) -> device:
+    """The device that a number of `number_of` is."""
+    return CPU if number is None else gpu(number)

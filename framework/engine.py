@@ -18,6 +18,7 @@ from framework.graph import Edge, Node, OpNode, Saved, TypeOnly
 from framework.state import GradMode, ambient
 from framework.tensor import Tensor, edge_of, payload, set_grad, wrap, write
 from framework.watch import unwatched
+from kernels.gpu import arrays
 from kernels.memory import is_own
 
 
@@ -54,7 +55,7 @@ def _payload(entry: Any) -> Any:
     kind = type(entry)
     if kind is Saved:
         tracer = ambient.tracer
-        if isinstance(entry.data, np.ndarray):
+        if arrays.is_array(entry.data):
             # Recorded before this capture: the program must read it anew at each run.
             return payload(entry.tensor if entry.tensor is not None else alias_of(entry))
         if tracer.unversioned and entry.storage is not None and entry.tensor is not None:
@@ -243,7 +244,9 @@ class Walk:
 
 def _is_fresh(g: Any) -> bool:
     """Whether a rule that did not hand on a gradient made `g` itself: it is no view."""
-    return isinstance(g, np.ndarray) and is_own(g) and g.flags.writeable
+    if isinstance(g, np.ndarray):
+        return is_own(g) and g.flags.writeable
+    return arrays.is_device(g) and g.base is None
 
 
 def _tensor(node: Node, entry: Any) -> Any:
@@ -318,6 +321,12 @@ def _hooked(hook: Callable[..., Any], g: Any) -> Any:
     return result if isinstance(g, Tensor) else payload(result)
 
 
+def _placed(t: Tensor, g: Any) -> Any:
+    """A gradient where `t` is: one that is all zeros or ones may have been made on the host."""
+    number = arrays.number_of(t._data)
+    return arrays.get(g) if number is None else arrays.put(g, number)
+
+
 def accumulate(t: Tensor, g: Any, create_graph: bool, fresh: bool) -> None:
     """Add `g` to `t.grad`. `fresh`: nobody else holds the array, so it may become the gradient itself."""
     before = t.grad
@@ -328,8 +337,8 @@ def accumulate(t: Tensor, g: Any, create_graph: bool, fresh: bool) -> None:
         g = payload(g) if isinstance(g, Tensor) else g
         if isinstance(g, Deferred):
             g = g.kept()
-        elif isinstance(g, np.ndarray) and not fresh:
-            g = np.array(g, order="C")
+        elif arrays.is_array(g):
+            g = _placed(t, g) if fresh else arrays.copied(_placed(t, g))
         set_grad(t, wrap(g))
     else:
         write(before, add(payload(before), payload(g) if isinstance(g, Tensor) else g))

@@ -22,6 +22,7 @@ from compiler.sizes import any_symbolic, same_shape
 from compiler.types import TensorType
 from framework.deferred import Deferred
 from framework.state import ambient
+from kernels.gpu import arrays
 
 # Nodes are numbered with gaps, so that a node that comes to stand for several leaves room for the others.
 ROOM = 64
@@ -112,7 +113,7 @@ class Saved:
         """Keep the value, and the `edge` of its history, as they are now, whatever is written to the tensor
         later."""
         self.edge = edge
-        if isinstance(self.data, np.ndarray):
+        if arrays.is_array(self.data):
             self.data = self.data.copy()
         elif isinstance(self.data, Deferred):
             self.data = self.data.kept()

@@ -13,8 +13,8 @@ import numpy as np
 from compiler.dims import is_symbolic
 from compiler.ops import compare, indexing, movement
 from compiler.sizes import largest, same_shape, smallest
-from framework.access import keep_in_step, known_values
-from framework.apply import apply_op
+from framework.access import beside, keep_in_step, known_values
+from framework.apply import apply_op, require_one_device
 from framework.autograd import Function
 from framework.elementwise import labelled
 from framework.graph import shape_of
@@ -23,8 +23,10 @@ from framework.promotion import as_operand, convert, scalar
 from framework.sorting import nonzero
 from framework.state import ambient, is_recording
 from framework.tensor import Tensor, concrete, wrap
+from framework.transfer import moved_to
 from framework.views import expand, permute, reshape
 from kernels import dtypes
+from kernels.gpu import arrays
 
 _INDEX_DTYPES = (dtypes.int64, dtypes.int32, dtypes.int16, dtypes.int8, dtypes.uint8)
 
@@ -167,7 +169,7 @@ def _basic(input: Tensor, index: Any) -> tuple[Tensor, list[Tensor | None]]:
             picks.append(None)
         elif isinstance(item, bool | np.bool_) or (isinstance(item, Tensor) and _width(item) == 0):
             shape.append(1)
-            picks.append(wrap(np.zeros(1 if item else 0, np.int64)))
+            picks.append(beside(input, np.zeros(1 if item else 0, np.int64)))
         elif isinstance(item, slice):
             start, stop, step = _slice_bounds(item, input.shape[axis])
             bounds.append((start, stop, step))
@@ -235,13 +237,16 @@ def _one(item: Any, size: int, axis: int) -> tuple[int, int, int]:
 def _positions(item: Any, input: Tensor, axis: int) -> tuple[Tensor, ...]:
     """Index tensors of an item: one per dimension of a mask."""
     if isinstance(item, list):
-        item = wrap(
+        item = beside(
+            input,
             np.asarray([int(x) if isinstance(x, Tensor) else x for x in item])
             if item
-            else np.zeros(0, np.int64)
+            else np.zeros(0, np.int64),
         )
     elif isinstance(item, np.ndarray):
-        item = keep_in_step(wrap(item))
+        item = keep_in_step(beside(input, item))
+    if isinstance(item, Tensor):
+        item = moved_to(item, input)
     if item.dtype is dtypes.bool_:
         for k, n in enumerate(item.shape):
             if n != input.shape[axis + k]:
@@ -326,8 +331,10 @@ class _PutRows(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, flat: Tensor, source: Tensor) -> Tensor:
         ctx.save_for_backward(flat)
-        out = concrete(x).copy()
-        out[concrete(flat)] = concrete(source)
+        require_one_device((x, flat, source))
+        with arrays.there(arrays.number_of(x._data)):
+            out = arrays.copied(concrete(x))
+            out[concrete(flat)] = concrete(source)
         return wrap(out)
 
     @staticmethod

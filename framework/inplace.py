@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from compiler.ops import movement
 from compiler.ops.creation import full_like
 from compiler.ops.movement import to_write_through
@@ -30,6 +28,8 @@ from framework.tensor import (
     payload,
     write,
 )
+from framework.transfer import moved_to
+from kernels.gpu import arrays
 
 
 class Overwrite(Node):
@@ -71,7 +71,7 @@ def assign(t: Tensor, new: Any, name: str) -> Tensor:
     if not isinstance(new, Tensor):
         new = scalar(new, t.dtype)
     require_writable(t)
-    new = convert(_fitted(t, new, name), t.dtype)
+    new = moved_to(convert(_fitted(t, new, name), t.dtype), t)
     _write(t, new, cuts=True)
     return t
 
@@ -213,7 +213,7 @@ def _write(t: Tensor, new: Tensor, cuts: bool) -> None:
     old_edge = edge_of(t) if recorded else None
     new_edge = edge_of(new) if recorded else None
     data = payload(new)
-    if new._storage is t._storage and isinstance(data, np.ndarray):
+    if new._storage is t._storage and arrays.is_array(data):
         data = data.copy()
     write(t, data)
     if not recorded:

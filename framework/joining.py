@@ -10,7 +10,7 @@ from typing import Any
 
 from compiler.ops import compare, movement
 from compiler.ops.creation import iota
-from framework.apply import apply_op
+from framework.apply import apply_op, create_op
 from framework.elementwise import labelled
 from framework.promotion import convert
 from framework.size import axis_index, axis_indices, shape_argument
@@ -126,8 +126,8 @@ def _triangle(input: Tensor, diagonal: int, below: bool) -> Tensor:
     if input.ndim < 2:
         raise RuntimeError(f"tril/triu: input tensor must have at least 2 dimensions, got {input.ndim}")
     shape = tuple(input.shape[-2:])
-    row = apply_op(iota, (), {"shape": shape, "axis": 0, "dtype": dtypes.int64})
-    column = apply_op(iota, (), {"shape": shape, "axis": 1, "dtype": dtypes.int64})
+    row = create_op(input, iota, {"shape": shape, "axis": 0, "dtype": dtypes.int64})
+    column = create_op(input, iota, {"shape": shape, "axis": 1, "dtype": dtypes.int64})
     limit = row + diagonal
     kept = column <= limit if below else column >= limit
     zero = False if input.dtype is dtypes.bool_ else 0

@@ -14,7 +14,7 @@ from compiler.ops.compare import eq
 from compiler.ops.compare import where as select_where
 from compiler.ops.contraction import matmul as contract
 from compiler.ops.creation import iota
-from framework.apply import apply_op
+from framework.apply import apply_op, create_op
 from framework.elementwise import add, labelled, mul, sub
 from framework.graph import shape_of
 from framework.joining import atleast_2d
@@ -213,9 +213,9 @@ def diag_embed(input: Tensor, offset: int = 0) -> Tensor:
     """Square matrices with the last dimension on a diagonal, zeros elsewhere."""
     n = input.shape[-1]
     size = n + abs(offset)
-    row = apply_op(iota, (), {"shape": (n, size, size), "axis": 1, "dtype": dtypes.int64})
-    column = apply_op(iota, (), {"shape": (n, size, size), "axis": 2, "dtype": dtypes.int64})
-    element = apply_op(iota, (), {"shape": (n, size, size), "axis": 0, "dtype": dtypes.int64})
+    row = create_op(input, iota, {"shape": (n, size, size), "axis": 1, "dtype": dtypes.int64})
+    column = create_op(input, iota, {"shape": (n, size, size), "axis": 2, "dtype": dtypes.int64})
+    element = create_op(input, iota, {"shape": (n, size, size), "axis": 0, "dtype": dtypes.int64})
     here = (row == element + max(-offset, 0)) & (column == element + max(offset, 0))
     spread = apply_op(select_where, (here, reshape(input, (*input.shape, 1, 1)), 0), {})
     return labelled("DiagEmbedBackward0", sum_over(spread, -3, dtype=input.dtype))
@@ -330,8 +330,8 @@ def _without_repeats(labels: list[str], x: Tensor) -> tuple[list[str], Tensor]:
             b = labels.index(name, a + 1)
             size = x.shape[a]
             shape = tuple(size if i in (a, b) else 1 for i in range(x.ndim))
-            rows = apply_op(iota, (), {"shape": shape, "axis": a, "dtype": dtypes.int64})
-            columns = apply_op(iota, (), {"shape": shape, "axis": b, "dtype": dtypes.int64})
+            rows = create_op(x, iota, {"shape": shape, "axis": a, "dtype": dtypes.int64})
+            columns = create_op(x, iota, {"shape": shape, "axis": b, "dtype": dtypes.int64})
             kept = apply_op(select_where, (apply_op(eq, (rows, columns), {}), x, 0), {})
             return _without_repeats(labels[:b] + labels[b + 1 :], sum_over(kept, b, dtype=x.dtype))
     return labels, x

@@ -152,9 +152,10 @@ def _converter(dtype: dtypes.DType) -> Callable[..., Tensor]:
 
 def _new(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, dtype: dtypes.DType | None = None, **kwargs: Any) -> Tensor:
+        kwargs.setdefault("device", self.device)
         return make(*args, dtype=dtype or self.dtype, **kwargs)
 
-    method.__doc__ = f"As `{make.__name__}`, with the dtype of this tensor."
+    method.__doc__ = f"As `{make.__name__}`, with the dtype and on the device of this tensor."
     return method
 
 
@@ -232,7 +233,7 @@ def _attach() -> None:
         setattr(Tensor, name, getattr(v, name))
     for name in ("repeat", "unfold"):
         setattr(Tensor, name, getattr(joining, name))
-    for name in ("to", "type_as", "cpu", "cuda", "contiguous", "pin_memory"):
+    for name in ("to", "type_as", "cpu", "cuda", "contiguous", "pin_memory", "is_pinned"):
         setattr(Tensor, name, getattr(conversion, name))
     for name in ("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"):
         setattr(Tensor, name, _new(getattr(creation, name[4:])))
@@ -272,6 +273,7 @@ _SINGLE: dict[str, Any] = {
     "__array_ufunc__": interop.array_ufunc,
     "numpy": access.numpy,
     "data_ptr": access.data_ptr,
+    "__cuda_array_interface__": property(interop.cuda_array_interface),
     "__dlpack__": interop.dlpack,
     "__dlpack_device__": interop.dlpack_device,
     "__reduce_ex__": _reduce_ex,

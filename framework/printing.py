@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from framework.access import host
 from framework.state import ambient
 from framework.tensor import Tensor, concrete
 from kernels import dtypes
@@ -172,7 +173,7 @@ def _summarized(values: Array, edge: int) -> Array:
 
 def contents(t: Tensor, indent: int = 0) -> str:
     """The elements as nested brackets."""
-    data: Array = concrete(t)
+    data: Array = host(t)
     if data.size == 0:
         return "[]"
     options = _options
@@ -196,6 +197,8 @@ def text(t: Tensor) -> str:
         return f"{prefix}<{t._traced} of a finished capture>)"
     concrete(t)  # under capture there are no elements to show, and a text would be frozen
     suffixes = []
+    if t.is_cuda:
+        suffixes.append(f"device='{t.device}'")
     if t.numel() == 0 and t.ndim != 1:
         suffixes.append(f"size={tuple(t.shape)}")
     inferred = (ambient.default_dtype, dtypes.int64, dtypes.bool_)

@@ -14,30 +14,33 @@ import numpy as np
 from compiler.ops import random as distributions
 from compiler.ops.arithmetic import remainder
 from compiler.ops.bits import bitwise_or, shift_left
-from framework.device import CPU, device, require_cpu
+from framework.access import beside, host
+from framework.device import device, number_of, place_of
 from framework.elementwise import add, div, log1p, lt, mul, neg
 from framework.inplace import assign
 from framework.promotion import convert, promoted
 from framework.size import shape_argument
-from framework.state import ambient, guarded, python_effect
+from framework.state import ambient, guarded, is_recording, python_effect
 from framework.tensor import Tensor, concrete, wrap
+from framework.transfer import creating, placed
 from framework.views import broadcast_shapes, expand
 from kernels import dtypes
 from kernels.dtypes import DType
+from kernels.gpu import arrays
 
 
 class Generator:
     """A source of random streams: `seed_value` names it, `offset` counts the draws made."""
 
     def __init__(self, device: Any = None) -> None:
-        require_cpu(device)
+        self.number = number_of(device)
         self.seed_value = 67280421310721
         self.offset = 0
 
     @property
     def device(self) -> device:
-        """Where draws are made."""
-        return CPU
+        """Where draws are made; they are the same everywhere."""
+        return place_of(self.number)
 
     @python_effect
     def manual_seed(self, seed: int) -> Generator:
@@ -66,7 +69,7 @@ class Generator:
     @python_effect
     def set_state(self, state: Tensor) -> Generator:
         """Continue from a state of `get_state`."""
-        data = concrete(state)
+        data = host(state)
         if data.dtype != np.uint8 or data.size != 16:
             raise RuntimeError(
                 f"a generator state is 16 bytes of uint8 from get_state, got {state.dtype} "
@@ -114,14 +117,33 @@ def stream(generator: Generator | None) -> tuple[Any, Any]:
     return np.asarray(generator.seed_value, np.int64), np.asarray(offset, np.int64)
 
 
-def _uniform(shape: tuple[int, ...], dtype: DType, generator: Generator | None) -> Tensor:
+def _stream_on(generator: Generator | None, number: int | None) -> tuple[Any, Any]:
+    """`stream`, for draws on GPU `number`."""
+    if number is None:
+        return stream(generator)
+    generator = generator or default_generator
+    pair = arrays.put(np.array([generator.seed_value, generator.offset], np.int64), number)
+    generator.offset += 1
+    return pair[0], pair[1]
+
+
+def _number(t: Tensor) -> int | None:
+    """The GPU to draw on for a tensor; none in a recording, whose draws are where its program is."""
+    return None if t._data is None or is_recording() else arrays.number_of(t._data)
+
+
+def _uniform(
+    shape: tuple[int, ...], dtype: DType, generator: Generator | None, number: int | None = None
+) -> Tensor:
     _require_floating("rand", dtype)
-    return wrap(distributions.uniform(*stream(generator), shape=shape, dtype=dtype))
+    return wrap(distributions.uniform(*_stream_on(generator, number), shape=shape, dtype=dtype))
 
 
-def _normal(shape: tuple[int, ...], dtype: DType, generator: Generator | None) -> Tensor:
+def _normal(
+    shape: tuple[int, ...], dtype: DType, generator: Generator | None, number: int | None = None
+) -> Tensor:
     _require_floating("randn", dtype)
-    return wrap(distributions.normal(*stream(generator), shape=shape, dtype=dtype))
+    return wrap(distributions.normal(*_stream_on(generator, number), shape=shape, dtype=dtype))
 
 
 def _require_floating(name: str, dtype: DType) -> None:
@@ -131,8 +153,8 @@ def _require_floating(name: str, dtype: DType) -> None:
         )
 
 
-def _bits(shape: tuple[int, ...], generator: Generator | None) -> Any:
-    return distributions.random_bits(*stream(generator), shape=shape)
+def _bits(shape: tuple[int, ...], generator: Generator | None, number: int | None = None) -> Any:
+    return distributions.random_bits(*_stream_on(generator, number), shape=shape)
 
 
 def _finished(t: Tensor, requires_grad: bool) -> Tensor:
@@ -148,8 +170,8 @@ def rand(
     **layout: Any,
 ) -> Tensor:
     """Uniform on [0, 1)."""
-    require_cpu(device)
-    return _finished(_uniform(shape_argument(size), dtype or ambient.default_dtype, generator), requires_grad)
+    shape, number = shape_argument(size), creating(device)
+    return _finished(_uniform(shape, dtype or ambient.default_dtype, generator, number), requires_grad)
 
 
 def randn(
@@ -161,8 +183,8 @@ def randn(
     **layout: Any,
 ) -> Tensor:
     """Normal with mean 0 and deviation 1."""
-    require_cpu(device)
-    return _finished(_normal(shape_argument(size), dtype or ambient.default_dtype, generator), requires_grad)
+    shape, number = shape_argument(size), creating(device)
+    return _finished(_normal(shape, dtype or ambient.default_dtype, generator, number), requires_grad)
 
 
 def rand_like(
@@ -175,8 +197,8 @@ def rand_like(
     **layout: Any,
 ) -> Tensor:
     """Uniform on [0, 1) in the shape and dtype of `input`."""
-    require_cpu(device)
-    return _finished(_uniform(tuple(input.shape), dtype or input.dtype, generator), requires_grad)
+    number = creating(input.device if device is None else device)
+    return _finished(_uniform(tuple(input.shape), dtype or input.dtype, generator, number), requires_grad)
 
 
 def randn_like(
@@ -189,18 +211,20 @@ def randn_like(
     **layout: Any,
 ) -> Tensor:
     """Standard normal in the shape and dtype of `input`."""
-    require_cpu(device)
-    return _finished(_normal(tuple(input.shape), dtype or input.dtype, generator), requires_grad)
+    number = creating(input.device if device is None else device)
+    return _finished(_normal(tuple(input.shape), dtype or input.dtype, generator, number), requires_grad)
 
 
-def _integers(low: int, high: int, shape: tuple[int, ...], generator: Generator | None) -> Tensor:
+def _integers(
+    low: int, high: int, shape: tuple[int, ...], generator: Generator | None, number: int | None = None
+) -> Tensor:
     if high <= low:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     span = high - low
-    bits = _bits(shape, generator)
+    bits = _bits(shape, generator, number)
     if span > 2**32:
         # Two words, of which 62 bits stay non-negative.
-        bits = bitwise_or(shift_left(remainder(_bits(shape, generator), 2**30), 32), bits)
+        bits = bitwise_or(shift_left(remainder(_bits(shape, generator, number), 2**30), 32), bits)
     drawn = wrap(remainder(bits, span)) if span & (span - 1) or span < 2**32 else wrap(bits)
     return add(drawn, low) if low else drawn
 
@@ -218,12 +242,12 @@ def randint(
 ) -> Tensor:
     """Integers from `low` (0) up to but without `high`: `randint(high, size)` or `randint(low, high,
     size)`."""
-    require_cpu(device)
+    number = creating(device)
     if size is None:
         low, high, size = 0, low, high
     elif high is None:
         low, high = 0, low
-    drawn = _integers(int(low), int(high), shape_argument((size,)), generator)
+    drawn = _integers(int(low), int(high), shape_argument((size,)), generator, number)
     return _finished(convert(drawn, dtype or dtypes.int64), requires_grad)
 
 
@@ -232,6 +256,7 @@ def randint_like(
 ) -> Tensor:
     """Integers from `low` up to but without `high`, in the shape and dtype of `input`."""
     low, high = (0, low) if high is None else (low, high)
+    options.setdefault("device", input.device)
     return randint(low, high, tuple(input.shape), dtype=dtype or input.dtype, **options)
 
 
@@ -245,15 +270,18 @@ def randperm(
     **layout: Any,
 ) -> Tensor:
     """The integers 0 to n - 1 in random order."""
-    require_cpu(device)
+    number = creating(device)
     keys = concrete(wrap(_bits((n, 2), generator)))
     order = np.lexsort((keys[:, 1], keys[:, 0]))
-    return _finished(convert(wrap(order.astype(np.int64)), dtype or dtypes.int64), requires_grad)
+    return _finished(
+        convert(wrap(placed(order.astype(np.int64), number)), dtype or dtypes.int64), requires_grad
+    )
 
 
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """1 with the probability each element gives (or with `p`), else 0."""
-    drawn = lt(_uniform(tuple(input.shape), _float_of(input), generator), input.detach() if p is None else p)
+    uniform = _uniform(tuple(input.shape), _float_of(input), generator, _number(input))
+    drawn = lt(uniform, input.detach() if p is None else p)
     return convert(drawn, input.dtype)
 
 
@@ -268,25 +296,26 @@ def normal(
     *,
     generator: Generator | None = None,
     dtype: DType | None = None,
+    device: Any = None,
     **layout: Any,
 ) -> Tensor:
     """Normal with the mean and deviation each element (or number) gives."""
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         if size is None:
             raise TypeError("normal(mean, std) of two numbers needs a size, e.g. normal(0., 1., (2, 3))")
-        drawn = _normal(shape_argument((size,)), dtype or ambient.default_dtype, generator)
+        drawn = _normal(shape_argument((size,)), dtype or ambient.default_dtype, generator, creating(device))
         return add(mul(drawn, std), mean)
     mean, std = promoted(mean, std)
     tensors = [x for x in (mean, std) if isinstance(x, Tensor)]
     shape = tuple(broadcast_shapes(*(tuple(x.shape) for x in tensors)))
-    return add(mul(_normal(shape, tensors[0].dtype, generator), std), mean)
+    return add(mul(_normal(shape, tensors[0].dtype, generator, _number(tensors[0])), std), mean)
 
 
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
     """`num_samples` positions per row, drawn with probabilities in proportion to the row."""
-    weights = concrete(input).astype(np.float64)
+    weights = host(input).astype(np.float64)
     _require_distribution(input, weights, num_samples, replacement)
     rows = weights.reshape(-1, weights.shape[-1])
     if replacement or num_samples == 1:
@@ -303,7 +332,7 @@ def multinomial(
         u = concrete(_uniform(rows.shape, dtypes.float64, generator))
         with np.errstate(divide="ignore", invalid="ignore"):
             drawn = np.argsort(-np.log1p(-u) / rows, -1, kind="stable")[:, :num_samples]
-    return wrap(np.ascontiguousarray(drawn, np.int64).reshape(*weights.shape[:-1], num_samples))
+    return beside(input, np.ascontiguousarray(drawn, np.int64).reshape(*weights.shape[:-1], num_samples))
 
 
 def _require_distribution(
@@ -325,7 +354,7 @@ def _require_distribution(
 
 def uniform_(t: Tensor, a: float = 0, b: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Fill with uniform numbers on [a, b)."""
-    drawn = _uniform(tuple(t.shape), t.dtype, generator)
+    drawn = _uniform(tuple(t.shape), t.dtype, generator, _number(t))
     scaled = drawn if a == 0 and b == 1 else add(mul(drawn, b - a), a)
     return assign(t, scaled, "uniform_")
 
@@ -334,27 +363,27 @@ def normal_(t: Tensor, mean: float = 0, std: float = 1, *, generator: Generator 
     """Fill with normal numbers."""
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    drawn = _normal(tuple(t.shape), t.dtype, generator)
+    drawn = _normal(tuple(t.shape), t.dtype, generator, _number(t))
     return assign(t, drawn if mean == 0 and std == 1 else add(mul(drawn, std), mean), "normal_")
 
 
 def log_normal_(t: Tensor, mean: float = 1, std: float = 2, *, generator: Generator | None = None) -> Tensor:
     """Fill with exponentials of normal numbers."""
-    return assign(t, add(mul(_normal(tuple(t.shape), t.dtype, generator), std), mean).exp(), "log_normal_")
+    drawn = _normal(tuple(t.shape), t.dtype, generator, _number(t))
+    return assign(t, add(mul(drawn, std), mean).exp(), "log_normal_")
 
 
 def exponential_(t: Tensor, lambd: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Fill with exponentially distributed numbers of rate `lambd`."""
     if lambd <= 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
-    return assign(
-        t, div(neg(log1p(neg(_uniform(tuple(t.shape), t.dtype, generator)))), lambd), "exponential_"
-    )
+    drawn = _uniform(tuple(t.shape), t.dtype, generator, _number(t))
+    return assign(t, div(neg(log1p(neg(drawn))), lambd), "exponential_")
 
 
 def bernoulli_(t: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with ones of probability `p` (a number or a tensor) and zeros."""
-    drawn = _uniform(tuple(t.shape), _float_of(t), generator)
+    drawn = _uniform(tuple(t.shape), _float_of(t), generator, _number(t))
     limit = expand(p.detach(), t.shape) if isinstance(p, Tensor) else p
     return assign(t, lt(drawn, limit), "bernoulli_")
 
@@ -366,7 +395,8 @@ def random_(
     one)."""
     if high is None:
         low, high = (0, low) if low is not None else (0, _exact_limit(t.dtype))
-    return assign(t, _integers(int(low or 0), int(high), tuple(t.shape), generator), "random_")
+    drawn = _integers(int(low or 0), int(high), tuple(t.shape), generator, _number(t))
+    return assign(t, drawn, "random_")
 
 
 def _exact_limit(dtype: DType) -> int:

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from compiler.ops import compare, indexing, movement
-from framework.apply import apply_op
+from framework.access import beside, host
+from framework.apply import apply_op, require_one_device
 from framework.autograd import Function
 from framework.elementwise import labelled, largest_finite
 from framework.indexing import getitem, put, setitem, wrapped
 from framework.promotion import as_operand, convert, scalar
 from framework.size import axis_index
-from framework.tensor import Tensor, concrete, wrap
+from framework.tensor import Tensor, wrap
+from framework.transfer import moved_to
 from framework.views import expand, reshape, unsqueeze
 from kernels import dtypes
 
@@ -117,7 +119,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 
 def _require_nonnegative(index: Tensor, size: int) -> None:
-    data = concrete(index)
+    data = host(index)
     if data.size and (data.min() < 0 or data.max() >= size):
         bad = data[(data < 0) | (data >= size)]
         raise IndexError(
@@ -128,7 +130,7 @@ def _require_nonnegative(index: Tensor, size: int) -> None:
 
 def _scatter_source(input: Tensor, index: Tensor, src: Any, name: str) -> Tensor:
     if not isinstance(src, Tensor):
-        return expand(scalar(src, input.dtype), index.shape)
+        return expand(moved_to(scalar(src, input.dtype), input), index.shape)
     if src.dtype is not input.dtype:
         raise RuntimeError(
             f"{name}(): Expected self.dtype to be equal to src.dtype, got {input.dtype.name} and "
@@ -164,10 +166,11 @@ class _Scatter(Function):
     def forward(ctx: Any, x: Tensor, index: Tensor, source: Tensor, axis: int) -> Tensor:
         ctx.save_for_backward(index)
         ctx.axis = axis
-        out = concrete(x).copy()
+        out = host(x).copy()
         region = tuple(slice(None) if k == axis else slice(n) for k, n in enumerate(index.shape))
-        np.put_along_axis(out[region], concrete(index), concrete(source), axis)
-        return wrap(out)
+        require_one_device((x, index, source))
+        np.put_along_axis(out[region], host(index), host(source), axis)
+        return beside(x, out)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
@@ -205,14 +208,14 @@ def _scatter_multiply(input: Tensor, dim: int, index: Tensor, src: Any, reduce: 
     if reduce != "multiply":
         raise RuntimeError(f"reduce argument must be either add or multiply, got {reduce!r}")
     axis = axis_index(dim, input.ndim)
-    out = concrete(_with_a_dimension(input)).copy()
-    source = concrete(_scatter_source(input, index, src, "scatter")).reshape(_with_a_dimension(index).shape)
-    where = concrete(_with_a_dimension(_index(index, "scatter")))
+    out = host(_with_a_dimension(input)).copy()
+    source = host(_scatter_source(input, index, src, "scatter")).reshape(_with_a_dimension(index).shape)
+    where = host(_with_a_dimension(_index(index, "scatter")))
     _require_nonnegative(wrap(where), out.shape[axis])
     grid = list(np.indices(where.shape, sparse=True))
     grid[axis] = where
     np.multiply.at(out, tuple(grid), source)
-    return wrap(out.reshape(input.shape))
+    return beside(input, out.reshape(input.shape))
 
 
 def _require_inside(input: Tensor, index: Tensor, axis: int) -> None:
@@ -271,7 +274,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`input` with successive elements of `source` where the broadcast `mask` holds."""
     out = expand(input, movement.broadcast_shapes(tuple(input.shape), tuple(mask.shape))).clone()
     mask = expand(mask, out.shape)
-    count = int(concrete(mask).sum())
+    count = int(host(mask).sum())
     setitem(out, mask, reshape(source, (-1,))[:count])
     return out
 
@@ -283,8 +286,8 @@ def repeat_interleave(
     if dim is None:
         input, dim = reshape(input, (-1,)), 0
     axis = axis_index(dim, input.ndim)
-    counts = concrete(repeats) if isinstance(repeats, Tensor) else np.asarray(repeats)
+    counts = host(repeats) if isinstance(repeats, Tensor) else np.asarray(repeats)
     position = np.repeat(
         np.arange(input.shape[axis]), counts if counts.ndim == 0 or counts.size > 1 else counts.reshape(())
     )
-    return apply_op(indexing.take, (input, wrap(position.astype(np.int64))), {"axis": axis})
+    return apply_op(indexing.take, (input, beside(input, position.astype(np.int64))), {"axis": axis})

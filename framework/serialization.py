@@ -16,11 +16,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from framework.device import device, require_cpu
+from framework.access import over
+from framework.device import device, number_of, place_of
 from framework.interop import parts, rebuild
 from framework.size import Size
-from framework.tensor import Tensor
+from framework.tensor import Tensor, concrete
 from kernels import dtypes
+from kernels.gpu import arrays
 
 FORMAT = {"format": "framework", "version": 1}
 
@@ -59,15 +61,38 @@ class _Memory:
 
     __slots__ = ("array",)
 
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+    def __init__(self, array: Any) -> None:
         self.array = array
+
+
+Location = str | device | Callable[..., Any] | dict[str, str] | None
+
+
+def _located(array: np.ndarray[Any, Any], saved: str, location: Location) -> Any:
+    """Loaded memory on the device it goes to; `saved` is the one it was on."""
+    if callable(location):
+        found = location(over(array), saved)
+        if found is not None:
+            return concrete(found)
+        location = None
+    target = location.get(saved, saved) if isinstance(location, dict) else location or saved
+    try:
+        number = number_of(target)
+    except RuntimeError as error:
+        if location is not None:
+            raise
+        raise RuntimeError(
+            f"Attempting to deserialize object on device {saved!r}, which is not available: {error}. Load it "
+            "with map_location='cpu' to have it on the CPU"
+        ) from None
+    return array if number is None else arrays.put(array, number)
 
 
 class _Pickler(pickle.Pickler):
     def __init__(self, stream: IO[bytes], protocol: int) -> None:
         super().__init__(stream, protocol)
-        self.names: dict[tuple[int, int], str] = {}
-        self.arrays: list[np.ndarray[Any, Any]] = []
+        self.names: dict[tuple[int, int, int | None], str] = {}
+        self.arrays: list[Any] = []
 
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, Tensor):
@@ -83,19 +108,24 @@ class _Pickler(pickle.Pickler):
         if not isinstance(obj, _Memory):
             return None
         array = obj.array
-        key = (array.ctypes.data, array.nbytes)
+        number = arrays.number_of(array)
+        key = (arrays.address(array), array.nbytes, number)
         if key not in self.names:
             self.names[key] = str(len(self.arrays))
             self.arrays.append(array)
-        return self.names[key], dtypes.of_numpy(array.dtype).name, array.size
+        where = () if number is None else (str(place_of(number)),)
+        return self.names[key], dtypes.of_numpy(array.dtype).name, array.size, *where
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, stream: IO[bytes], archive: zipfile.ZipFile, weights_only: bool) -> None:
+    def __init__(
+        self, stream: IO[bytes], archive: zipfile.ZipFile, weights_only: bool, location: Location
+    ) -> None:
         super().__init__(stream)
+        self.location = location
         self.archive = archive
         self.weights_only = weights_only
-        self.loaded: dict[str, np.ndarray[Any, Any]] = {}
+        self.loaded: dict[str, Any] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         found = _SAFE.get((module, name))
@@ -112,7 +142,7 @@ class _Unpickler(pickle.Unpickler):
         return found
 
     def persistent_load(self, pid: Any) -> Any:
-        name, dtype, size = pid
+        name, dtype, size, *where = pid
         if name not in self.loaded:
             raw = bytearray(self.archive.read(f"data/{name}"))
             array = np.frombuffer(raw, dtypes.named(dtype).numpy)
@@ -120,7 +150,7 @@ class _Unpickler(pickle.Unpickler):
                 raise pickle.UnpicklingError(
                     f"memory {name} holds {array.size} elements, not {size}: the file is damaged"
                 )
-            self.loaded[name] = array
+            self.loaded[name] = _located(array, where[0] if where else "cpu", self.location)
         return self.loaded[name]
 
 
@@ -137,19 +167,19 @@ def save(obj: Any, f: str | Path | IO[bytes], pickle_protocol: int = 4) -> None:
         archive.writestr("format.json", json.dumps(FORMAT))
         archive.writestr("data.pkl", body.getvalue())
         for i, array in enumerate(pickler.arrays):
-            archive.writestr(f"data/{i}", np.ascontiguousarray(array).view(np.uint8).data)
+            archive.writestr(f"data/{i}", np.ascontiguousarray(arrays.get(array)).view(np.uint8).data)
 
 
 def load(
     f: str | Path | IO[bytes],
-    map_location: str | device | Callable[..., Any] | dict[str, str] | None = None,
+    map_location: Location = None,
     *,
     weights_only: bool = True,
 ) -> Any:
     """What `save` wrote. Raises UnpicklingError for types beyond tensors and containers, unless
-    `weights_only` is False."""
+    `weights_only` is False. Memory goes to the device it was on, or to what `map_location` says."""
     if isinstance(map_location, str | device):
-        require_cpu(map_location)
+        number_of(map_location)
     if isinstance(f, str | Path):
         with open(f, "rb") as stream:
             return load(stream, map_location, weights_only=weights_only)
@@ -163,4 +193,4 @@ def load(
                 "not a file written by framework.save: data.pkl or format.json is missing"
             )
         with archive.open("data.pkl") as body:
-            return _Unpickler(io.BytesIO(body.read()), archive, weights_only).load()
+            return _Unpickler(io.BytesIO(body.read()), archive, weights_only, map_location).load()

@@ -38,7 +38,7 @@ def unary(op: Elementwise, otherwise: Callable[[Any], Any]) -> Callable[[Any], A
                 if compute is not None and array.nbytes < LARGE:
                     try:
                         made = quiet(compute, array)
-                    except RuntimeError:
+                    except (RuntimeError, ValueError, TypeError):
                         return otherwise(input)  # it is done in another context
                     out = _new(Tensor)
                     out._data = made if type(made) is np.ndarray and made.flags.c_contiguous else owned(made)
@@ -74,7 +74,7 @@ def binary(op: Elementwise, otherwise: Callable[[Any, Any], Any]) -> Callable[[A
             return otherwise(input, other)
         try:
             made = quiet(compute, left, right)
-        except (ValueError, RuntimeError):
+        except (ValueError, RuntimeError, TypeError):
             return otherwise(input, other)  # it is said in our words, or done in another context
         out = _new(Tensor)
         out._data = made if type(made) is np.ndarray and made.flags.c_contiguous else owned(made)

@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.ops.indexing import gather
 from compiler.ops.indexing import take as take_op
+from framework.access import beside, host
 from framework.apply import apply_op
 from framework.autograd import Function
 from framework.elementwise import isnan, labelled, logaddexp, where
@@ -20,7 +21,7 @@ from framework.joining import flip
 from framework.promotion import FLOATING, convert
 from framework.reductions import Extremum
 from framework.size import axis_index
-from framework.tensor import Tensor, concrete, wrap
+from framework.tensor import Tensor
 from framework.views import cat, movedim, reshape, sliced
 from kernels import dtypes
 from kernels.dtypes import DType
@@ -46,7 +47,7 @@ class Median(Extremum):
 
 def _order(x: Tensor, axis: int, descending: bool) -> Array:
     """Stable order along `axis`; nan counts as the largest value."""
-    data = concrete(x)
+    data = host(x)
     if not descending:
         return np.argsort(data, axis=axis, kind="stable")
     backwards = np.argsort(np.flip(data, axis), axis=axis, kind="stable")
@@ -59,7 +60,7 @@ def _sorted(x: Tensor, dim: int, descending: bool, kind: type[Extremum]) -> Extr
         values, indices = _sorted(reshape(x, (1,)), 0, descending, kind)
         return kind(reshape(values, ()), reshape(indices, ()))
     axis = axis_index(dim, x.ndim)
-    indices = wrap(np.ascontiguousarray(_order(x, axis, descending), dtype=np.int64))
+    indices = beside(x, np.ascontiguousarray(_order(x, axis, descending), dtype=np.int64))
     values = labelled(f"{kind.__name__}Backward0", apply_op(gather, (x, indices), {"axis": axis}))
     return kind(values, indices)
 
@@ -116,12 +117,12 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 def _median(x: Tensor, dim: int, keepdim: bool) -> Extremum:
     axis = axis_index(dim, x.ndim)
     order = _order(x, axis, False)
-    data = concrete(x)
+    data = host(x)
     middle = np.take(order, [(data.shape[axis] - 1) // 2], axis)
     if data.dtype.kind == "f":
         nans = np.isnan(data)
         middle = np.where(nans.any(axis, keepdims=True), nans.argmax(axis, keepdims=True), middle)
-    indices = wrap(np.ascontiguousarray(middle, np.int64))
+    indices = beside(x, np.ascontiguousarray(middle, np.int64))
     values = apply_op(gather, (x, indices), {"axis": axis})
     return Median(values, indices) if keepdim else Median(values.squeeze(axis), indices.squeeze(axis))
 
@@ -130,12 +131,12 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     """The middle of the values that are not nan, the lower of two."""
     x = reshape(input, (-1,)) if dim is None or input.ndim == 0 else input
     axis = axis_index(0 if dim is None else dim, x.ndim)
-    order, data = _order(x, axis, False), concrete(x)
+    order, data = _order(x, axis, False), host(x)
     count = np.sum(~np.isnan(data), axis, keepdims=True) if data.dtype.kind == "f" else data.shape[axis]
     middle = np.take_along_axis(
         order, np.maximum((np.asarray(count) - 1) // 2, 0).reshape(_kept(data, axis)), axis
     )
-    indices = wrap(np.ascontiguousarray(middle, np.int64))
+    indices = beside(input, np.ascontiguousarray(middle, np.int64))
     values = apply_op(gather, (x, indices), {"axis": axis})
     if dim is None:
         return reshape(values, ())
@@ -153,7 +154,7 @@ def quantile(
     x = reshape(input, (-1,)) if dim is None or input.ndim == 0 else input
     axis = axis_index(0 if dim is None else dim, x.ndim)
     values = sort(x, axis).values
-    fractions = concrete(q).astype(np.float64) if isinstance(q, Tensor) else np.asarray(q, np.float64)
+    fractions = host(q).astype(np.float64) if isinstance(q, Tensor) else np.asarray(q, np.float64)
     if np.any((fractions < 0) | (fractions > 1)):
         raise RuntimeError("quantile() q values must be in the range [0, 1]")
     places = fractions.reshape(-1) * (x.shape[axis] - 1)
@@ -164,9 +165,9 @@ def quantile(
         "higher": places * 0 + 1,
         "midpoint": places * 0 + 0.5,
     }.get(interpolation, np.round(places) - lower)
-    low, high = (_taken(values, axis, wrap(p.astype(np.int64))) for p in (lower, upper))
+    low, high = (_taken(values, axis, beside(x, p.astype(np.int64))) for p in (lower, upper))
     shape = tuple(len(places) if k == axis else 1 for k in range(x.ndim))
-    picked = low + (high - low) * wrap(weight.reshape(shape).astype(concrete(x).dtype))
+    picked = low + (high - low) * beside(x, weight.reshape(shape).astype(host(x).dtype))
     picked = where(isnan(x).any(axis, True), float("nan"), picked)
     moved = movedim(picked, axis, 0)
     if input.ndim == 0:
@@ -186,10 +187,10 @@ def _taken(x: Tensor, axis: int, index: Tensor) -> Tensor:
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements fall in each of `bins` equal intervals; the range is the data's when min equals
     max."""
-    data = concrete(input)
+    data = host(input)
     low, high = (data.min(), data.max()) if min == max and data.size else (min, max)
     counts, _ = np.histogram(data[(data >= low) & (data <= high)], bins, (low, high))
-    return wrap(counts.astype(data.dtype))
+    return beside(input, counts.astype(data.dtype))
 
 
 class Cummax(Extremum):
@@ -203,15 +204,15 @@ class Cummin(Extremum):
 def _running(x: Tensor, dim: int, accumulate: Any, kind: type[Extremum]) -> Extremum:
     axis = axis_index(dim, x.ndim)
     if x.ndim == 0:
-        return kind(x + 0, wrap(np.zeros((), np.int64)))
-    data = concrete(x)
+        return kind(x + 0, beside(x, np.zeros((), np.int64)))
+    data = host(x)
     best = accumulate(data, axis)
     # The last position so far at which the running extremum was met; nan, once met, meets itself.
     met = (data == best) | (np.isnan(data) if data.dtype.kind == "f" else False)
     place = np.where(
         met, np.arange(data.shape[axis]).reshape([-1 if k == axis else 1 for k in range(data.ndim)]), 0
     )
-    indices = wrap(np.ascontiguousarray(np.maximum.accumulate(place, axis), np.int64))
+    indices = beside(x, np.ascontiguousarray(np.maximum.accumulate(place, axis), np.int64))
     return kind(
         labelled(f"{kind.__name__}Backward0", apply_op(gather, (x, indices), {"axis": axis})), indices
     )
@@ -245,17 +246,17 @@ def unique_consecutive(
 ) -> Any:
     """The elements (or slices of `dim`) that differ from the one before; on request also run numbers and
     lengths."""
-    data = concrete(input)
+    data = host(input)
     rows = data.reshape(-1) if dim is None else np.moveaxis(data, dim, 0)
     flat = rows.reshape(len(rows), -1)
     starts = np.concatenate([np.ones(min(len(rows), 1), bool), (flat[1:] != flat[:-1]).any(1)])
     kept = rows[starts]
-    results = [wrap(np.ascontiguousarray(kept if dim is None else np.moveaxis(kept, 0, dim)))]
+    results = [beside(input, np.ascontiguousarray(kept if dim is None else np.moveaxis(kept, 0, dim)))]
     run = np.cumsum(starts) - 1
     if return_inverse:
-        results.append(wrap((run.reshape(data.shape) if dim is None else run).astype(np.int64)))
+        results.append(beside(input, (run.reshape(data.shape) if dim is None else run).astype(np.int64)))
     if return_counts:
-        results.append(wrap(np.bincount(run, minlength=len(kept)).astype(np.int64)))
+        results.append(beside(input, np.bincount(run, minlength=len(kept)).astype(np.int64)))
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -265,9 +266,9 @@ class _CumulativeSum(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, axis: int) -> Tensor:
         ctx.axis = axis
-        data = concrete(x)
+        data = host(x)
         wide = data.astype(np.float32) if data.dtype.itemsize == 2 and x.dtype.category == FLOATING else data
-        return wrap(np.cumsum(wide, axis, dtype=wide.dtype).astype(data.dtype, copy=False))
+        return beside(x, np.cumsum(wide, axis, dtype=wide.dtype).astype(data.dtype, copy=False))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
@@ -297,7 +298,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
         return x + 0
     axis = axis_index(dim, x.ndim)
     if not x.requires_grad:
-        return wrap(np.ascontiguousarray(np.cumprod(concrete(x), axis, dtype=concrete(x).dtype)))
+        return beside(input, np.ascontiguousarray(np.cumprod(host(x), axis, dtype=host(x).dtype)))
     # Doubling steps (Hillis and Steele 1986), each differentiable, also where an element is 0.
     step, size = 1, x.shape[axis]
     while step < size:
@@ -310,12 +311,12 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
 
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Positions of nonzero elements: a row each, or (`as_tuple`) one vector per dimension."""
-    found = np.nonzero(concrete(input)) if input.ndim else np.nonzero(concrete(input).reshape(1))
+    found = np.nonzero(host(input)) if input.ndim else np.nonzero(host(input).reshape(1))
     if as_tuple:
-        return tuple(wrap(np.ascontiguousarray(i, np.int64)) for i in found)
+        return tuple(beside(input, np.ascontiguousarray(i, np.int64)) for i in found)
     if input.ndim == 0:
-        return wrap(np.zeros((found[0].size, 0), np.int64))
-    return wrap(np.ascontiguousarray(np.stack(found, 1), np.int64))
+        return beside(input, np.zeros((found[0].size, 0), np.int64))
+    return beside(input, np.ascontiguousarray(np.stack(found, 1), np.int64))
 
 
 def argwhere(input: Tensor) -> Tensor:
@@ -331,23 +332,24 @@ def unique(
     dim: int | None = None,
 ) -> Any:
     """Distinct elements in order; on request also which one each element is, and how often each occurs."""
-    values, inverse, counts = np.unique(concrete(input), return_inverse=True, return_counts=True, axis=dim)
+    values, inverse, counts = np.unique(host(input), return_inverse=True, return_counts=True, axis=dim)
     shape = input.shape if dim is None else (input.shape[dim],)
-    results = [wrap(values)]
+    results = [beside(input, values)]
     if return_inverse:
-        results.append(wrap(inverse.reshape(shape).astype(np.int64)))
+        results.append(beside(input, inverse.reshape(shape).astype(np.int64)))
     if return_counts:
-        results.append(wrap(counts.astype(np.int64)))
+        results.append(beside(input, counts.astype(np.int64)))
     return results[0] if len(results) == 1 else tuple(results)
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each non-negative integer occurs, or the sum of its weights."""
-    counts = np.bincount(concrete(input), None if weights is None else concrete(weights), minlength)
-    return wrap(
+    counts = np.bincount(host(input), None if weights is None else host(weights), minlength)
+    return beside(
+        input,
         counts.astype(np.int64)
         if weights is None
-        else counts.astype(np.result_type(concrete(weights), np.float32))
+        else counts.astype(np.result_type(host(weights), np.float32)),
     )
 
 
@@ -361,11 +363,11 @@ def searchsorted(
     out_int32: bool = False,
 ) -> Tensor:
     """Where elements would be inserted in the ordered innermost dimension of `sorted_sequence`."""
-    values = concrete(input) if isinstance(input, Tensor) else np.asarray(input)
-    edges = concrete(sorted_sequence)
+    values = host(input) if isinstance(input, Tensor) else np.asarray(input)
+    edges = host(sorted_sequence)
     end: Any = side or ("right" if right else "left")
     if sorter is not None:
-        edges = np.take_along_axis(edges, concrete(sorter), -1)
+        edges = np.take_along_axis(edges, host(sorter), -1)
     if edges.ndim == 1:
         found = np.searchsorted(edges, values, end)
     else:
@@ -373,7 +375,7 @@ def searchsorted(
             edges.reshape(-1, edges.shape[-1]), values.reshape(math.prod(edges.shape[:-1]), -1), strict=True
         )
         found = np.asarray([np.searchsorted(e, v, end) for e, v in rows]).reshape(values.shape)
-    return wrap(np.asarray(found, np.int32 if out_int32 else np.int64))
+    return beside(sorted_sequence, np.asarray(found, np.int32 if out_int32 else np.int64))
 
 
 def bucketize(input: Any, boundaries: Tensor, *, right: bool = False, out_int32: bool = False) -> Tensor:

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from framework.access import beside, host
+from framework.apply import require_one_device
 from framework.autograd import Function
 from framework.elementwise import div, exp, labelled, mul, neg, reciprocal, rsqrt, square, sub, where
 from framework.promotion import promoted_to_float
-from framework.tensor import Tensor, concrete, wrap
+from framework.tensor import Tensor
 
 
 def _quiet(ufunc: Any, *arrays: Any) -> np.ndarray[Any, Any]:
@@ -33,7 +35,7 @@ def _function(name: str, ufunc: Any, slope: Callable[[Tensor], Tensor], doc: str
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
             ctx.save_for_backward(x)
-            return wrap(_quiet(ufunc, concrete(x)))
+            return beside(x, _quiet(ufunc, host(x)))
 
         @staticmethod
         def backward(ctx: Any, g: Tensor) -> Tensor:
@@ -62,7 +64,8 @@ class _Atan2(Function):
     @staticmethod
     def forward(ctx: Any, y: Tensor, x: Tensor) -> Tensor:
         ctx.save_for_backward(y, x)
-        return wrap(_quiet(np.arctan2, concrete(y), concrete(x)))
+        require_one_device((y, x))
+        return beside(y, _quiet(np.arctan2, host(y), host(x)))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,7 +84,7 @@ arctan2 = atan2
 
 def signbit(input: Tensor) -> Tensor:
     """Whether the sign bit is set: also for -0.0."""
-    return wrap(np.asarray(np.signbit(concrete(input)))) if input.is_floating_point() else input < 0
+    return beside(input, np.asarray(np.signbit(host(input)))) if input.is_floating_point() else input < 0
 
 
 def heaviside(input: Tensor, values: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from kernels.gpu import arrays
+
 
 class Clock:
     """Counts the runs of a program for everything it writes at once; `left` when a storage went to another
@@ -58,12 +60,13 @@ def root_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         if type(base) is _Strided:
             base = base.base
         if not isinstance(base, np.ndarray):
-            return array
+            # A device array's base is what owns the memory.
+            return base if arrays.is_device(base) else array  # type: ignore[return-value]
         array = base
 
 
 def placement(array: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], int]:
     """Strides of `array`, and its offset from the start of its memory, in elements."""
     size = array.itemsize
-    offset = (array.ctypes.data - root_of(array).ctypes.data) // size
+    offset = (arrays.address(array) - arrays.address(root_of(array))) // size
     return tuple([stride // size for stride in array.strides]), offset

@@ -19,7 +19,7 @@ from compiler.sizes import resolve
 from compiler.types import TensorType
 from framework.attached import Attached
 from framework.deferred import Deferred, known
-from framework.device import CPU, device
+from framework.device import CPU, device, place_of
 from framework.graph import Edge, Node, OpNode, TypeOnly
 from framework.handle import RemovableHandle
 from framework.layout import Geometry, Step, answered, is_row_major, itself
@@ -28,6 +28,7 @@ from framework.state import ambient, is_recording, structure, structure_changed
 from framework.storage import Storage, placement
 from kernels import dtypes
 from kernels.dtypes import DType
+from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -96,7 +97,12 @@ class Tensor(Attached):
     @property
     def device(self) -> device:
         """Where the memory is."""
-        return CPU
+        return CPU if type(self._data) is np.ndarray else _device_of(self)
+
+    def get_device(self) -> int:
+        """The number of the GPU that the memory is on, -1 for the CPU."""
+        index = self.device.index
+        return -1 if index is None else index
 
     @property
     def layout(self) -> str:
@@ -105,8 +111,8 @@ class Tensor(Attached):
 
     @property
     def is_cuda(self) -> bool:
-        """Whether the memory is on a GPU: never here."""
-        return False
+        """Whether the memory is on a GPU."""
+        return self.device is not CPU
 
     @property
     def is_sparse(self) -> bool:
@@ -241,6 +247,11 @@ class Tensor(Attached):
             raise TypeError(f"assigned grad expected to be a Tensor or None but got {type(value).__name__}")
         if value is self:
             raise RuntimeError("can't assign Variable as its own grad")
+        if value.device != self.device:
+            raise RuntimeError(
+                f"assigned grad has data located on a different device: {value.device} for a tensor on "
+                f"{self.device}"
+            )
         if value.shape != self.shape or value.dtype is not self.dtype:
             raise RuntimeError(
                 f"assigned grad has data of a different size or type: {value.dtype} {list(value.shape)} for "
@@ -388,6 +399,13 @@ class Tensor(Attached):
         return complex(self.item())
 
 
+def _device_of(t: Tensor) -> device:
+    """The device of a tensor whose memory is no plain array."""
+    if t._data is None:
+        return ambient.tracer.where or CPU if is_recording() else CPU  # what is deferred is on the host
+    return place_of(arrays.number_of(t._data))
+
+
 _DTYPES = {d.numpy: d for d in dtypes.DTYPES.values()}
 _new = object.__new__
 
@@ -452,7 +470,10 @@ def write(t: Tensor, data: Any) -> None:
         return
     target = t._data
     assert target is not None, "a tensor outside a capture has memory"
-    np.copyto(target, data, casting="unsafe")
+    if type(target) is type(data) is np.ndarray:
+        np.copyto(target, data, casting="unsafe")
+    else:
+        arrays.overwrite(target, data)
     t._storage.writes += 1
 
 

@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from compiler.dims import is_symbolic
 from compiler.ops import compare, movement
 from compiler.sizes import any_symbolic, known_equal
@@ -23,6 +21,7 @@ from framework.size import Size, axis_index, axis_indices, shape_argument
 from framework.storage import placement, root_of
 from framework.tensor import Tensor, ask_geometry, concrete
 from kernels import dtypes
+from kernels.gpu import arrays
 
 
 def _reshaped(input: Tensor, shape: tuple[int, ...], name: str = "ViewBackward0") -> Tensor:
@@ -462,7 +461,7 @@ def strided_array(data: Any, shape: tuple[int, ...], strides: tuple[int, ...], o
             f"storage of {root.size} elements"
         )
     flat = root.reshape(-1)
-    return np.lib.stride_tricks.as_strided(flat[start:], shape, tuple(s * size for s in strides))
+    return arrays.strided(flat[start:], shape, tuple(s * size for s in strides))
 
 
 def as_strided(

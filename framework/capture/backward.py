@@ -23,14 +23,15 @@ from compiler.ops.arithmetic import add
 from compiler.ops.creation import zeros
 from compiler.ops.op import Elementwise, Movement
 from compiler.plan import Request
-from compiler.program import Executable
 from compiler.types import TensorType
 from framework import autograd
+from framework.capture import machines
 from framework.capture.tracer import Source, Tracer
 from framework.graph import Edge, Node, OpNode, Saved
 from framework.inplace import Overwrite, WriteThroughView
 from framework.state import ambient
 from framework.tensor import Tensor, edge_of, geometry
+from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
 # Ops that a backward does again rather than read a value from memory.
@@ -73,14 +74,15 @@ class Derivative:
         self.graph, self.strides, self.arena = graph, strides, arena
         # Programs that share an arena are run one at a time.
         self.lock = lock or threading.Lock()
-        self.executable: Executable | None = None
+        self.executable: Any = None
 
-    def run(self, arrays: Sequence[Array]) -> list[Array]:
+    def run(self, operands: Sequence[Array]) -> list[Array]:
         """The gradients for one array per input."""
         with self.lock:
             if self.executable is None:
-                self.executable = Executable(Request(self.graph, strides=self.strides), self.arena)
-            return self.executable(*arrays)
+                request = Request(self.graph, strides=self.strides)
+                self.executable = machines.program(request, self.arena, arrays.common(operands))
+            return self.executable(*operands)
 
     def settled(self, sizes: Settling) -> Derivative:
         """The program with numbers for symbolic sizes."""

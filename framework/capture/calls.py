@@ -14,6 +14,7 @@ from compiler.ir import Value
 from compiler.ops.op import Op
 from framework.capture.known import KnownCall
 from framework.capture.reading import Reader, UnfitError, value_of
+from framework.capture.stretch import meets_a_gpu
 from framework.deferred import Deferred
 from framework.graph import next_sequence
 from framework.nn.parameter import Parameter
@@ -49,6 +50,8 @@ def library_call(
 ) -> Any:
     """`function(*args, **kwargs)`, by what it gave for such arguments before if that is known."""
     if driver.outcome is not None or driver.recording is not None:
+        return function(*args, **kwargs)
+    if meets_a_gpu(driver, (*args, *kwargs.values())):
         return function(*args, **kwargs)
     driver.cut()
     tensors: list[Tensor] = []

@@ -21,8 +21,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from compiler.binding import KernelView
 from compiler.errors import CompilerError, LoweringError, TraceError, latest
-from compiler.program import KernelView
 from compiler.where import user_line_of
 from framework.capture.book import Book
 from framework.capture.driver import Driver
@@ -40,6 +40,7 @@ from framework.capture.variant import BAD_INPUT, Variant
 from framework.nn.module import Module
 from framework.state import ambient
 from framework.tensor import Tensor
+from kernels.gpu import arrays
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,6 +104,8 @@ class CompiledFunction(Generic[P, R]):
         self.book = Book()
         self.runs_later = _runs_later(function)
         self.warned = False
+        # Whether a recording met tensors on a GPU: what cannot be recorded there runs op by op.
+        self.on_gpu = False
         self.lock = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -230,7 +233,7 @@ class CompiledFunction(Generic[P, R]):
 
     def _drive(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function's Python, with the tensor work between reads of values compiled."""
-        if self.runs_later:
+        if self.runs_later or self.on_gpu:
             return self.function(*args, **kwargs)
         if self.book.full:
             self.book = Book()
@@ -287,22 +290,26 @@ class CompiledFunction(Generic[P, R]):
 
         With a draft what it names is symbolic. Nothing real is changed either way.
         """
-        if any(isinstance(x, np.ndarray) for x in leaves):
-            return None, "an argument is a NumPy array, whose elements may change: pass a tensor", False
+        if any(map(arrays.is_array, leaves)):
+            return (
+                None,
+                "an argument is a NumPy or CuPy array, whose elements may change: pass a tensor",
+                False,
+            )
         if self.runs_later:
             return None, f"{self.runs_later}, whose body runs after the call: compile what it calls", False
         tracer, observer = Tracer() if draft is None else draft.tracer, Observer()
         grad_mode = ambient.grad_enabled
-        if draft is None:
-            for x in leaves:
-                if isinstance(x, Tensor):
-                    tracer.adopt(x)
         function = self.function.__call__ if isinstance(self.function, Module) else self.function
         numbers = Numbers(tracer, leaves, lifted) if any(type(x) is float for x in leaves) else None
         ambient.tracer = tracer
         try:
             if draft is not None:
                 args, kwargs, leaves = draft.arguments(args, kwargs)
+            else:
+                for x in leaves:
+                    if isinstance(x, Tensor):
+                        tracer.adopt(x)
             if numbers is not None and lifted:
                 args, kwargs = Substitution(lifted).replaced((args, kwargs), numbers)
             latest.error = None
@@ -343,6 +350,7 @@ class CompiledFunction(Generic[P, R]):
             tracer.roll_back()
             raise
         finally:
+            self.on_gpu |= tracer.where is not None and tracer.where.type == "cuda"
             ambient.tracer = None
             latest.error = None  # its traceback keeps what was recorded, gradient graphs of leaves too
             ambient.grad_enabled = grad_mode
@@ -356,7 +364,7 @@ class CompiledFunction(Generic[P, R]):
         return list({id(v if v.recording is None else v.recording): v for v in every}.values())
 
     @property
-    def kernels(self) -> list[KernelView]:
+    def kernels(self) -> Sequence[KernelView]:
         """Kernels of the newest program; raises RuntimeError before there is one."""
         variants = [r.variant for r in self.history if r.variant is not None]
         if not variants:
@@ -408,6 +416,8 @@ def call_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[A
             if type(x) is not Tensor or x._node is not None or x._base is not None:
                 break
             data: Any = x._data
+            if type(data) is not np.ndarray:
+                break
             kinds.append((data.shape, data.dtype.char, data.strides, x._requires_grad))
     if len(kinds) < len(args) or kwargs:
         leaves = []
@@ -426,7 +436,8 @@ def _leaf_key(x: Any) -> Any:
         data = x._data
         assert data is not None, "a tensor of a finished capture has no memory"
         # A non-leaf argument has history outside the program.
-        return data.shape, data.dtype.char, data.strides, x.requires_grad, type(x), x._node is None
+        kind = data.shape, data.dtype.char, data.strides, x.requires_grad, type(x), x._node is None
+        return (*kind, data.device.id) if arrays.is_device(data) else kind
     if type(x) is float:
         return float  # a variant says which values it stands for
     if isinstance(x, SIMPLE):

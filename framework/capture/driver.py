@@ -8,7 +8,6 @@ nodes, and the program of a stretch of work is found by the identity of what it 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import operator
 import threading
 import weakref
@@ -27,49 +26,26 @@ from compiler.where import user_line
 from framework.access import over
 from framework.capture.book import Book, StretchProgram, apart, same_bits
 from framework.capture.calls import Recording, library_call
-from framework.capture.known import CallNode
 from framework.capture.placing import fill, located
 from framework.capture.regions import Outcome, backward, exact_key, optimizer_step
+from framework.capture.stretch import Stretch, is_on_gpu, meets_a_gpu, step_aside
 from framework.deferred import Deferred, known
 from framework.state import ambient, structure
 from framework.storage import Storage, root_of
-from framework.tensor import Tensor
+from framework.tensor import Tensor, write
 from kernels import dtypes, memory
+from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
 # Number and node of the input whose memory is written (the node says how it lies), and its new value.
 Write = tuple[int, Input, Value]
 _new, _ref = object.__new__, weakref.ref
-_serial = itertools.count()
 _by_serial = operator.attrgetter("node.serial")
 
 # Ops deferred at most: a function that loops over a whole data set between two reads is cut here.
 MOST_DEFERRED = 5_000
 # Nodes computed apart for a check, at most; where there are more, the stretch ends.
 MOST_GLANCED = 24
-
-
-class Stretch:
-    """The work since the last flush."""
-
-    def __init__(self, driver: Driver) -> None:
-        self.driver = driver
-        self.serial = next(_serial)
-        self.open = True
-        # Program inputs in the order they were met, and the present value of each array's memory.
-        self.inputs: list[tuple[Input, Array]] = []
-        self.memory: dict[int, Deferred] = {}
-        # What was found in memory that others may write to, by the array.
-        self.found: dict[int, Deferred] = {}
-        self.numbers: dict[int, int] = {}
-        self.written: dict[int, int] = {}
-        self.values: list[weakref.ref[Deferred]] = []
-        self.tensors: list[weakref.ref[Tensor]] = []
-        # Gradients of library calls that nobody has looked into, and the ops of those calls.
-        self.calls: list[weakref.ref[CallNode]] = []
-        self.inside = 0
-        self.stepped: set[Any] = set()
-        self.draws: dict[int, tuple[Deferred, Deferred, int]] = {}
 
 
 class Driver:
@@ -96,6 +72,9 @@ class Driver:
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
         """The tensor of an op's result, without history."""
+        if meets_a_gpu(self, inputs):
+            values = [x._data if isinstance(x, Tensor) else known(x) for x in inputs]
+            return over(op.compute(*values, **attrs))
         # Not amid an op: what it has looked at so far would be of a stretch that is over.
         self.cut()
         if isinstance(op, Movement):
@@ -116,6 +95,8 @@ class Driver:
 
     def defer(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Deferred:
         """The value of an op on tensors, deferred values, arrays and numbers."""
+        if is_on_gpu(inputs):
+            return op.compute(*[self._array(x) for x in inputs], **attrs)  # type: ignore[return-value]
         if op.check is not None:
             self._check(op, inputs, attrs)
         stretch = self.stretch
@@ -291,6 +272,8 @@ class Driver:
 
     def read(self, t: Tensor) -> Deferred:
         """The value of a tensor now."""
+        if meets_a_gpu(self, (t,)):
+            return t._data  # type: ignore[return-value]
         if self.outcome is not None:
             return self._noted(t)
         if t._base is None:
@@ -352,6 +335,9 @@ class Driver:
 
     def write(self, t: Tensor, data: Any) -> None:
         """Overwrite `t`: its memory has a new value from here on, seen by every view."""
+        if meets_a_gpu(self, (t, data)):
+            write(t, known(data))
+            return
         root, chain = located(t)
         if root._storage is not t._storage:
             # Through `.data`, which no version tells of: what was saved of it is memory, and changes too.
@@ -489,6 +475,8 @@ class Driver:
 
     def optimizer_step(self, optimizer: Any, body: Callable[[], Any]) -> None:
         """Run an optimizer's update. A loop over steps is cut between them, so that its stretches repeat."""
+        if meets_a_gpu(self, [p for group in optimizer.param_groups for p in group["params"]]):
+            return body()
         if optimizer in self.stretch.stepped:
             self.flush()
         self.stretch.stepped.add(optimizer)
@@ -498,7 +486,9 @@ class Driver:
         self, roots: list[Tensor], gradients: list[Any], keep: bool, body: Callable[[], Any]
     ) -> None:
         """Run a backward pass."""
-        if self.unversioned:
+        if arrays.Known.engine is not None:  # it may lead to tensors there
+            step_aside(self)
+        if self.unversioned or ambient.tracer is None:
             body()
         else:
             backward(self, roots, gradients, keep, body)

@@ -99,7 +99,10 @@ class Explanation:
         if not variants:
             return []
         views = variants[-1].executable.kernels
-        return [facts(v.kernel, v.level, v.compile_seconds, v.cached) for v in views]
+        return [
+            facts(v.kernel, v.level, getattr(v, "compile_seconds", 0.0), getattr(v, "cached", True))
+            for v in views
+        ]
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.mode}"]

@@ -51,7 +51,7 @@ def structure_of(thing: Module | Optimizer | Tensor) -> dict[str, Any]:
         hooks = {"hooks": (*thing._pre_hooks.values(), *thing._post_hooks.values())}
         return {**groups, **members, **state, **hooks}
     if isinstance(thing, Tensor):
-        return {"kind": (thing.dtype, tuple(thing.shape), thing.stride(), thing.requires_grad)}
+        return {"kind": (thing.dtype, tuple(thing.shape), thing.stride(), thing.requires_grad, thing.device)}
     names = vars(thing).keys() - thing.runtime_numbers
     return {name: snapshot(vars(thing)[name], [_ANY_SIZE]) for name in names} | _flags(thing)
 

@@ -17,6 +17,7 @@ from framework.deferred import known
 from framework.graph import Node, Saved, raise_freed
 from framework.state import is_recording
 from framework.tensor import Tensor, concrete, edge_of, wrap
+from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -201,6 +202,6 @@ def _arrays(grads: list[Any], kinds: Sequence[tuple[Any, Any]]) -> list[Array]:
     return [
         np.zeros(*kind)
         if g is None
-        else np.ascontiguousarray(concrete(g) if isinstance(g, Tensor) else known(g)).reshape(kind[0])
+        else arrays.row_major(concrete(g) if isinstance(g, Tensor) else known(g)).reshape(kind[0])
         for g, kind in zip(grads, kinds, strict=True)
     ]

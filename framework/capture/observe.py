@@ -40,15 +40,17 @@ from framework.state import GradMode, ambient, python_effects
 from framework.tensor import Tensor
 from framework.watch import watch
 from kernels.dtypes import DType
+from kernels.gpu import arrays
 
 _ROOT = Path(__file__).parents[2]
 _OWN = tuple(str(_ROOT / package) for package in ("framework", "compiler", "kernels"))
-_STANDARD = (
+_LIBRARIES = (
     sysconfig.get_path("stdlib"),
     "<frozen",
     str(Path(np.__file__).parent),
     str(Path(ml_dtypes.__file__).parent),
 )
+_STANDARD = _LIBRARIES  # with CuPy, once that is used
 # Standard modules whose Python code only serves its caller: context managers, partials, containers.
 _HARMLESS = {
     sys.modules[name].__file__
@@ -276,6 +278,8 @@ class Observer:
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call `function` under observation."""
+        global _STANDARD
+        _STANDARD = (*_LIBRARIES, *arrays.Known.sources())
         previous, collecting = sys.getprofile(), gc.isenabled()
         # Collector callbacks are nobody's effect, and an error raised in one crashes CPython 3.11.
         gc.disable()
@@ -378,7 +382,7 @@ class Observer:
         """Stop at a value that can change unseen."""
         if isinstance(value, types.ModuleType) and not _is_readable(value):
             self.stop(f"{where}: module {value.__name__} is used")
-        if isinstance(value, np.ndarray):
+        if arrays.is_array(value):
             self.stop(
                 f"{where}: the NumPy array {name} is read, and its elements may change: make it a tensor"
             )

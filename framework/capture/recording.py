@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from compiler.binding import Arena
 from compiler.dims import Scope, Values, is_symbolic
 from compiler.errors import TraceError
 from compiler.ir import Apply, Const, Graph, Input, Measure, Value, constant
 from compiler.ops.movement import reshape
 from compiler.ops.op import typed_number
 from compiler.types import TensorType
+from framework.capture import machines
 from framework.capture.backward import Backward, record_backward, runs_user_code
 from framework.capture.guards import Guard
 from framework.capture.leaving import Leaving, require_one_history
@@ -33,6 +33,7 @@ from framework.capture.results import Given, given
 from framework.capture.tracer import Chain, Source, Tracer, hooks_of
 from framework.capture.tree import map_leaves, once
 from framework.capture.variant import Variant
+from framework.device import number_of
 from framework.graph import Node
 from framework.nn.parameter import Parameter
 from framework.storage import Clock, Storage
@@ -57,6 +58,7 @@ class DraftTracer(Tracer):
         if type(x) not in (Tensor, Parameter) or hooked or (x._base is not None and x.requires_grad):
             raise TraceError("an argument has hooks, or is a view with history")
         assert x._data is not None, "arguments have memory"
+        self.place(x.device)
         t = object.__new__(type(x))
         t._data, t._storage = None, Storage()
         t._traced = TensorType(shape, dtypes.of_numpy(x._data.dtype))
@@ -262,7 +264,9 @@ class Recording:
             if c.about is None or _matters(c.about, tracer, handed_out)
         ]
         self.lock, self.clock = threading.RLock(), Clock()
-        self.arena, self.backward_arena, self.backward_lock = Arena(), Arena(), threading.Lock()
+        self.where, number = tracer.where, number_of(tracer.where)
+        self.arena, self.backward_arena = machines.arena(number), machines.arena(number)
+        self.backward_lock = threading.Lock()
         self.latest: Variant | None = None
 
     def _hand_out(self, x: Any) -> None:
@@ -425,7 +429,7 @@ class Instance:
         self.old = {new: old for old, new in self.new.items()}
         self.sources: dict[int, Source] = {}
         self.tracer = tracer = SettledTracer([self._source(s) for s in recording.sources])
-        tracer.scalars, tracer.draws = recording.scalars, recording.draws
+        tracer.scalars, tracer.draws, tracer.where = recording.scalars, recording.draws, recording.where
         tracer.guards, tracer.undo = recording.guards, recording.undo
         tracer.checked = [self.new[v] for v in recording.checked]
         tracer.gradients_read = self._by_leaf(recording.gradients_read.values())

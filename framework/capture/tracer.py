@@ -22,9 +22,11 @@ from compiler.ops.op import Op
 from compiler.types import TensorType
 from framework.capture.leaving import Leaving
 from framework.capture.reads import Item, item
+from framework.device import device
 from framework.storage import Storage
 from framework.tensor import Tensor
 from kernels import dtypes
+from kernels.gpu import arrays
 
 Chain = tuple[Any, ...]
 
@@ -95,6 +97,8 @@ class Tracer:
     viewed: dict[int, tuple[Tensor, tuple[Any, ...]]] = field(default_factory=dict)
     # Copies of what is a view in eager mode.
     picked: list[Source] = field(default_factory=list)
+    # The device of its tensors, once one was met or made.
+    where: device | None = None
     # Whether memory was written to past its version (`.data`), which histories know their values by.
     unversioned: bool = False
 
@@ -125,11 +129,22 @@ class Tracer:
         bool(self.read(t))
         raise AssertionError("a traced value has no truth value")
 
+    def place(self, where: device) -> None:
+        """Note that a tensor is on a device, or made there. Raises TraceError for a second one."""
+        if self.where is None:
+            self.where = where
+        elif self.where != where:
+            raise TraceError(
+                f"tensors of {self.where} and of {where} are used together, and a program runs on one "
+                "device: move them there outside, or make them there (device=x.device)"
+            )
+
     def adopt(self, t: Tensor) -> Source:
         """The source of a tensor that exists already, as memory of its own."""
         source = self.sources.get(id(t))
         if source is None:
             assert t._data is not None, "only a real tensor is adopted"
+            self.place(t.device)
             node = Input(
                 TensorType(t._data.shape, dtypes.of_numpy(t._data.dtype)), name=f"t{len(self.sources)}"
             )
@@ -170,7 +185,7 @@ class Tracer:
         reference = weakref.ref(moved)
         for op, attrs in t._view:
             moved = op.compute(moved, **attrs)
-        same = moved.ctypes.data == here.ctypes.data and moved.shape == here.shape
+        same = arrays.address(moved) == arrays.address(here) and moved.shape == here.shape
         if not same or moved.strides != here.strides or moved.dtype != here.dtype:
             return False
         if id(t) not in self.followed:
@@ -213,7 +228,7 @@ class Tracer:
 
     def wrap(self, data: Any) -> Tensor:
         """A new tensor of an op's result, or of an array that Python made."""
-        value = data if isinstance(data, Value) else constant(np.array(data))
+        value = data if isinstance(data, Value) else constant(np.array(arrays.get(data)))
         t = object.__new__(Tensor)
         t._data = None
         t._storage = Storage()
@@ -230,7 +245,7 @@ class Tracer:
             )
         for part in self.picked:
             part.stale |= part.part_of is source
-        new = data if isinstance(data, Value) else constant(np.asarray(data))
+        new = data if isinstance(data, Value) else constant(np.asarray(arrays.get(data)))
         stages, chain = [source.value], to_write_through(chain, source.value.shape)
         for op, attrs in chain:
             stages.append(op.trace(stages[-1], **attrs))

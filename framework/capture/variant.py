@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
 
 from compiler.binding import Arena
 from compiler.errors import TraceError
@@ -25,8 +24,8 @@ from compiler.ir import Graph, Input, Value
 from compiler.ops.movement import reshape
 from compiler.ops.reduction import any as any_
 from compiler.plan import Request
-from compiler.program import Executable
 from framework.access import over
+from framework.capture import machines
 from framework.capture.backward import Backward, record_backward, runs_user_code
 from framework.capture.guards import Guard
 from framework.capture.history import CompiledBackward, FreedNode
@@ -44,6 +43,7 @@ from framework.capture.results import (
 from framework.capture.snapshots import SIMPLE
 from framework.capture.tracer import Source, Tracer, checks_of, hooks_of
 from framework.capture.tree import map_leaves, once
+from framework.device import number_of
 from framework.graph import Saved
 from framework.nn.module import Module
 from framework.state import structure
@@ -51,6 +51,7 @@ from framework.storage import Clock
 from framework.tensor import Tensor, geometry
 from kernels import memory
 from kernels.dtypes import DType
+from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -159,6 +160,7 @@ class Variant:
             raise TraceError("the gradient of an argument is read, and is another's or an argument too")
         position |= {id(g): len(leaves) + i for i, (_, g) in enumerate(given)}
         self.argument_gradients = [p for p, _ in given]
+        self.device = number_of(tracer.where)
         self.sources = tracer.real_sources()
         _require_apart(self.sources)
         self.values: list[Value] = []
@@ -236,7 +238,7 @@ class Variant:
         self._bind_scalars()
         slots = {slot.number: slot for slot in self.gradients if slot.reusable and slot.number >= 0}
         self.output_plan = [
-            (slots.get(number), shape, dtype, memory.maker(shape, dtype))
+            (slots.get(number), shape, dtype, machines.maker(self.device, shape, dtype))
             for number, (shape, dtype) in enumerate(self.executable.output_types)
         ]
         self.seen = self.seen_gradients = -1
@@ -327,7 +329,8 @@ class Variant:
         strides = {i: geometry(source.owner)[1] for i, source in enumerate(self.sources)}
         outputs = (*graph.outputs, *flags)
         arena = None if settled is None else settled.arena
-        self.executable = Executable(Request(Graph(graph.inputs, outputs), writes, flags, strides), arena)
+        request = Request(Graph(graph.inputs, outputs), writes, flags, strides)
+        self.executable = machines.program(request, arena, self.device)
 
     def _bind_scalars(self) -> None:
         first = self.tensor_count
@@ -431,16 +434,16 @@ class Variant:
                 return True
             # Memory that nobody else can know of is its array's own, and no written array is a view.
             alone = self.written_alone and memory.is_own(array)
-            if not alone and any(np.may_share_memory(array, w) for w in self.written_memory):
+            if not alone and any(arrays.share(array, w) for w in self.written_memory):
                 return True
         if not self.written_arguments:
             return False
         written = {p for p, _ in self.written_arguments}
-        arrays = [(p, leaves[p]._data) for _, p in self.arguments]
+        given = [(p, leaves[p]._data) for _, p in self.arguments]
         return any(
-            (p in written or q in written) and np.may_share_memory(a, b)
-            for i, (p, a) in enumerate(arrays)
-            for q, b in arrays[i + 1 :]
+            (p in written or q in written) and arrays.share(a, b)
+            for i, (p, a) in enumerate(given)
+            for q, b in given[i + 1 :]
         )
 
     # Running
@@ -561,12 +564,13 @@ def _kept_result(t: Tensor) -> Saved:
 def _kind(t: Tensor) -> tuple[Any, ...]:
     data = t._data
     assert data is not None, "only real tensors have a kind"
-    return data.shape, data.dtype, data.strides, t.requires_grad
+    return data.shape, data.dtype, data.strides, t.requires_grad, arrays.number_of(data)
 
 
 def _words(kind: tuple[Any, ...]) -> str:
-    shape, dtype, _, requires_grad = kind
-    return f"{dtype}{list(shape)}{', requiring grad' if requires_grad else ''}"
+    shape, dtype, _, requires_grad, number = kind
+    where = "" if number is None else f" on cuda:{number}"
+    return f"{dtype}{list(shape)}{where}{', requiring grad' if requires_grad else ''}"
 
 
 def _flag(failed: Value) -> Value:
@@ -578,7 +582,7 @@ def _flag(failed: Value) -> Value:
 
 def _require_apart(sources: Sequence[Source]) -> None:
     """Refuse memory that is met under two names when one of them is written."""
-    spans = sorted((*byte_bounds(s.owner._data), s.writes > 0) for s in sources)  # type: ignore[arg-type]
+    spans = sorted((*arrays.bounds(s.owner._data), s.writes > 0) for s in sources)
     end, written = 0, False
     for low, high, writes in spans:
         if low < end and (writes or written):

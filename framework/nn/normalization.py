@@ -159,7 +159,9 @@ class _Tracking(_Scaled):
         self.register_buffer(
             "running_var", ones(num_features, device=device, dtype=dtype) if tracked else None
         )
-        self.register_buffer("num_batches_tracked", tensor(0, dtype=dtypes.int64) if tracked else None)
+        self.register_buffer(
+            "num_batches_tracked", tensor(0, dtype=dtypes.int64, device=device) if tracked else None
+        )
 
     def reset_running_stats(self) -> None:
         """Set the running mean to 0, the variance to 1 and the count to 0."""

@@ -59,7 +59,10 @@ class Adadelta(Optimizer):
 
     def _initialise(self, parameter: Tensor, group: Group) -> None:
         means = ("square_avg", "acc_delta")
-        self.state[parameter] = {"step": new_step(), **{name: zeros_like(parameter) for name in means}}
+        self.state[parameter] = {
+            "step": new_step(parameter),
+            **{name: zeros_like(parameter) for name in means},
+        }
 
     def _update_group(self, group: Group) -> None:
         lr, eps, gradient = option_of(group, "lr"), option_of(group, "eps"), gradient_of(group)

@@ -69,7 +69,7 @@ class Adagrad(Optimizer):
     def _initialise(self, parameter: Tensor, group: Group) -> None:
         with no_grad():
             total = full_like(parameter, group["initial_accumulator_value"])
-        self.state[parameter] = {"step": new_step(), "sum": total}
+        self.state[parameter] = {"step": new_step(parameter), "sum": total}
 
     def _update_group(self, group: Group) -> None:
         lr, lr_decay = scalar_of(group, "lr"), scalar_of(group, "lr_decay")

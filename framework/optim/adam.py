@@ -72,7 +72,10 @@ class Adam(Optimizer):
 
     def _initialise(self, parameter: Tensor, group: Group) -> None:
         means = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
-        self.state[parameter] = {"step": new_step(), **{name: zeros_like(parameter) for name in means}}
+        self.state[parameter] = {
+            "step": new_step(parameter),
+            **{name: zeros_like(parameter) for name in means},
+        }
 
     def _update_group(self, group: Group) -> None:
         beta1 = runtime_scalar(lambda: float(group["betas"][0]))

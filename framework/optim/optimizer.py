@@ -210,7 +210,7 @@ class Optimizer:
     @python_effect
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over state and options from `state_dict`; tensors are copied, floating ones cast to the
-        parameter's dtype.
+        parameter's dtype and moved to its device.
 
         Raises ValueError, changing nothing, when the groups differ in number or size.
         """
@@ -257,9 +257,9 @@ class Optimizer:
         return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
 
 
-def new_step() -> Tensor:
-    """The step count of a new parameter: 0-d float32, as PyTorch stores it."""
-    return tensor(0.0, dtype=dtypes.float32)
+def new_step(parameter: Tensor) -> Tensor:
+    """The step count of a new parameter, on its device: 0-d float32, as PyTorch stores it."""
+    return tensor(0.0, dtype=dtypes.float32, device=parameter.device)
 
 
 def _counted(step: Tensor) -> Any:
@@ -384,5 +384,6 @@ def _fitted_value(p: Tensor | None, name: str, value: Any) -> Any:
     if not isinstance(value, Tensor):
         return copy.deepcopy(value)
     copied = value.detach().clone()
+    copied = copied if p is None else copied.to(p.device)
     fits = p is None or name == "step" or not p.is_floating_point()
     return copied if fits else copied.to(p.dtype)  # type: ignore[union-attr]

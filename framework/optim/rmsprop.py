@@ -64,7 +64,10 @@ class RMSprop(Optimizer):
         names = ["square_avg"]
         names += ["momentum_buffer"] if group["momentum"] > 0 else []
         names += ["grad_avg"] if group["centered"] else []
-        self.state[parameter] = {"step": new_step(), **{name: zeros_like(parameter) for name in names}}
+        self.state[parameter] = {
+            "step": new_step(parameter),
+            **{name: zeros_like(parameter) for name in names},
+        }
 
     def _update_group(self, group: Group) -> None:
         lr, eps, gradient = option_of(group, "lr"), option_of(group, "eps"), gradient_of(group)

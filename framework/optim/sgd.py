@@ -70,7 +70,7 @@ class SGD(Optimizer):
         # the first.
         self.state[parameter] = {"momentum_buffer": zeros_like(parameter)}
         if group["dampening"] != 0:
-            self.state[parameter]["step"] = new_step()
+            self.state[parameter]["step"] = new_step(parameter)
 
     def _update_group(self, group: Group) -> None:
         lr, gradient = option_of(group, "lr"), gradient_of(group)
@@ -105,7 +105,7 @@ class SGD(Optimizer):
         for p in group["params"]:
             state = self.state.get(p)
             if state and "step" not in state:
-                state["step"] = ones_like(new_step())
+                state["step"] = ones_like(new_step(p))
 
 
 def _after_first(step: Any) -> Any:

@@ -114,7 +114,7 @@ def test_cuda_says_what_is_missing() -> None:
         lambda: fw.zeros(1).to("cuda:0"),
         lambda: fw.zeros(1).cuda(),
     ):
-        with pytest.raises(RuntimeError, match="CPU only"):
+        with pytest.raises(RuntimeError, match=r"no NVIDIA driver|GPU|CuPy"):
             make()
     assert fw.device("cuda", 1) == fw.device("cuda:1")
 

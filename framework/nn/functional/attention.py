@@ -45,7 +45,8 @@ def scaled_dot_product_attention(
     scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     if is_causal:
         # Every query sees the first key at least.
-        seen = arange(query.shape[-2]).unsqueeze(1) >= arange(key.shape[-2])
+        rows = arange(query.shape[-2], device=query.device)
+        seen = rows.unsqueeze(1) >= arange(key.shape[-2], device=query.device)
         return dropout(softmax(where(seen, scores, -math.inf), -1), dropout_p) @ value
     if attn_mask is None:
         return dropout(softmax(scores, -1), dropout_p) @ value

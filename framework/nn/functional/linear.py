@@ -59,7 +59,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         num_classes = int(tensor.max().item()) + 1
     if num_classes < 1:
         raise RuntimeError(f"num_classes must be positive, got {num_classes}")
-    classes = arange(num_classes)
+    classes = arange(num_classes, device=tensor.device)
     # Looking every class up checks its range, which comparing alone would not.
     return (take(classes, tensor, axis=0).unsqueeze(-1) == classes).long()
 

@@ -155,7 +155,7 @@ def _batch_statistics(
         raise _too_few(shape)
     if count == 0:
         # Nothing to normalise, and no statistics to move to.
-        return widened(input), ones(1, shape[1], *(1 for _ in shape[2:]))
+        return widened(input), ones(1, shape[1], *(1 for _ in shape[2:]), device=input.device)
     x, mean, variance = _centred(widened(input), (0, *range(2, input.dim())))
     _move_running(running_mean, running_var, mean, variance, count, momentum)
     return x, variance

@@ -100,7 +100,7 @@ def _max_along(best: _Best, axis: int, windows: Windows, pitch: int, lowest: flo
     values, winner = window_maximum(best.values, axis, windows, lowest)
     if best.positions is None:
         return _Best(values, None)
-    ahead = windows.starts(values.dim(), axis) + winner.long() * windows.dilation
+    ahead = windows.starts(values, axis) + winner.long() * windows.dilation
     return _Best(values, collected(best.positions, winner, axis, windows) + ahead * pitch)
 
 
@@ -159,11 +159,11 @@ def max_pool2d(
     return _max_pool(input, 2, name, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def _elements(windows: Windows, dimensions: int, axis: int, include_pad: bool) -> Any:
+def _elements(windows: Windows, like: Tensor, axis: int, include_pad: bool) -> Any:
     """How many elements each window counts along `axis`: a number where all count the same."""
     if not windows.ceil and (include_pad or not windows.padding):
         return windows.kernel
-    starts = windows.starts(dimensions, axis)
+    starts = windows.starts(like, axis)
     ends = minimum(starts + windows.kernel, windows.size + windows.padding)
     if include_pad:
         return ends - starts
@@ -189,7 +189,7 @@ def _avg_pool(
     total, divisor = widened(input), 1
     for axis, w in reversed(list(zip(range(input.dim() - axes, input.dim()), windows, strict=True))):
         total = window_sum(total, axis, w)
-        divisor = divisor * _elements(w, input.dim(), axis, count_include_pad)
+        divisor = divisor * _elements(w, input, axis, count_include_pad)
     divisor = divisor if divisor_override is None else divisor_override
     if not input.is_floating_point():
         return total.div(divisor, rounding_mode="trunc")
@@ -271,7 +271,7 @@ def _adaptive_max_along(best: _Best, axis: int, size: int, count: int, pitch: in
         return _max_along(best, axis, windows, pitch, lowest)
     found: _Best | None = None
     for elements in _picked(*_bounds(size, count)):
-        index = tensor(elements)
+        index = tensor(elements, device=best.values.device)
         values, place = take(best.values, index, axis=axis), None
         if best.positions is not None:
             ahead = along(index, best.values.dim(), axis) * pitch

@@ -54,9 +54,10 @@ class Windows:
         start, count = number * self.dilation, self.count
         return sliced(padded, axis, start, start + (count - 1) * self.stride + 1, self.stride)
 
-    def starts(self, dimensions: int, axis: int) -> Tensor:
-        """Where every window begins, negative in the padding, shaped to broadcast along `axis`."""
-        return along(arange(self.count) * self.stride - self.padding, dimensions, axis)
+    def starts(self, like: Tensor, axis: int) -> Tensor:
+        """Where every window begins, negative in the padding, shaped to broadcast along `axis` of `like`."""
+        first = arange(self.count, device=like.device) * self.stride - self.padding
+        return along(first, like.dim(), axis)
 
 
 def along(vector: Tensor, dimensions: int, axis: int) -> Tensor:
@@ -90,7 +91,7 @@ def _spread(g: Tensor, winner: Tensor | None, axis: int, windows: Windows) -> Te
 
 def _placed_apart(g: Tensor, winner: Tensor | None, axis: int, windows: Windows) -> Tensor:
     """The transpose for windows that share no element: every number, repeated over its window."""
-    number = along(arange(windows.stride), g.dim() + 1, axis + 1)
+    number = along(arange(windows.stride, device=g.device), g.dim() + 1, axis + 1)
     spread = g.unsqueeze(axis + 1)
     if winner is not None:
         spread = where(winner.unsqueeze(axis + 1) == number.to(winner.dtype), spread, 0.0)
@@ -178,7 +179,7 @@ class _Maximum(Function):
 
 def _maximum(x: Tensor, axis: int, windows: Windows, lowest: float) -> tuple[Tensor, Tensor]:
     padded = windows.padded(x, axis, lowest)
-    starts = windows.starts(x.dim(), axis)
+    starts = windows.starts(x, axis)
     best = windows.element(padded, axis, 0)
     winner = zeros_like(best, dtype=dtypes.uint8 if windows.kernel < 256 else dtypes.int64)
     for number in range(1, windows.kernel):

@@ -1,0 +1,40 @@
+"""Where a compiled call runs: on the host, or on the GPU that its tensors are on.
+
+Knows programs of either kind; which device a recording is on, the tracer knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler.binding import Arena
+from compiler.plan import Request
+from compiler.program import Executable
+from kernels import memory
+from kernels.gpu import arrays
+
+if TYPE_CHECKING:
+    from compiler.gpu.arrays import ArrayExecutable
+
+
+def program(request: Request, arena: Arena | None, number: int | None) -> Executable | ArrayExecutable:
+    """The program of a request on GPU `number`, or on the host."""
+    if number is None:
+        return Executable(request, arena)
+    from compiler.gpu.arrays import ArrayExecutable  # loads what makes kernels for a GPU
+
+    return ArrayExecutable(request, number, arena)
+
+
+def arena(number: int | None) -> Arena:
+    """Scratch memory that programs share."""
+    return Arena() if number is None else Arena(arrays.engine().machine(number).allocate)
+
+
+def maker(number: int | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[..., Any]:
+    """What makes arrays of this kind for results."""
+    return memory.maker(shape, dtype) if number is None else partial(arrays.empty, number=number)
