@@ -59,7 +59,7 @@ def tensor(
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """`data` as a Tensor, sharing memory with an ndarray (or being the Tensor itself) where the dtype
     allows."""
-    foreign = data if isinstance(data, Tensor) else _from_device(data)
+    foreign: Any = data if isinstance(data, Tensor) else _from_device(data)
     if arrays.is_device(foreign):
         data = keep_in_step(over(foreign))
     if isinstance(data, Tensor):

@@ -98,7 +98,9 @@ class Properties:
 
 
 def _facts(device: Any) -> Any:
-    return arrays.engine().facts(_number(device))
+    number = _number(device)
+    with arrays.there(number):  # the driver's calls make it the current one
+        return arrays.engine().facts(number)
 
 
 def get_device_properties(device: Any = None) -> Properties:
@@ -124,7 +126,8 @@ def is_bf16_supported() -> bool:
 @python_effect
 def synchronize(device: Any = None) -> None:
     """Wait for everything that was started on a GPU."""
-    _facts(device).synchronize()
+    with arrays.there(_number(device)):
+        _facts(device).synchronize()
 
 
 # Streams and events
@@ -299,13 +302,15 @@ def empty_cache() -> None:
     """Give memory that is kept for later use back to the GPU."""
     if is_initialized():
         for number in range(device_count()):
-            _facts(number).allocator.empty_cache()
+            with arrays.there(number):
+                _facts(number).allocator.empty_cache()
 
 
 @python_effect
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Bytes free, and in all, on a GPU."""
-    return _facts(device).memory()
+    with arrays.there(_number(device)):
+        return _facts(device).memory()
 
 
 # Random numbers

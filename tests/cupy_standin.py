@@ -62,7 +62,8 @@ def _allocator(number: int) -> Allocator:
 
 
 def machine(number: int) -> Any:
-    """What programs of one device run on."""
+    """What programs of one device run on; to make one is to make its device the current one."""
+    assert current.device == number
     return _machines[number] if _machines else _emulator(number)
 
 
@@ -520,17 +521,20 @@ class Facts:
     name, capability, total_memory, multiprocessors = "stand-in", (9, 0), 1 << 34, 132
 
     def __init__(self, number: int) -> None:
-        self.allocator = allocator(number)
+        assert current.device == number
+        self.number, self.allocator = number, allocator(number)
 
     def pinned(self, size: int) -> np.ndarray[Any, Any]:
         return np.asarray(Pinned(size))
 
     def memory(self) -> tuple[int, int]:
+        assert current.device == self.number
         used = self.allocator.memory_reserved()
         return self.total_memory - used, self.total_memory
 
     def synchronize(self) -> None:
         """What is under way is a given machine's."""
+        assert current.device == self.number
         for given in _machines.values():
             given.synchronize()
 

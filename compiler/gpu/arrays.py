@@ -27,10 +27,10 @@ class ArrayExecutable:
     interrupted = False
 
     def __init__(self, request: Request, number: int, arena: Arena | None = None) -> None:
-        engine = arrays.engine()
-        self.number, self.engine = number, engine
-        self.machine = engine.machine(number)
-        self.inner = inner = DeviceExecutable(request, self.machine, arena)
+        self.number, self.engine = number, arrays.engine()
+        self.machine = arrays.machine(number)
+        with arrays.there(number):
+            self.inner = inner = DeviceExecutable(request, self.machine, arena)
         self.request, self.plan, self.output_types = inner.request, inner.plan, inner.output_types
         self.plan_seconds, self.build_seconds = inner.plan_seconds, inner.build_seconds
         # Arrays of the host by the number of the input, each with 16 bytes there.
@@ -49,7 +49,8 @@ class ArrayExecutable:
         self.hosts[number] = array.reshape(1).view(np.int64)
         self.values = list(self.hosts.values())
         self.stage = np.zeros((len(self.values), FLAG // 8), np.int64)
-        self.cells = self.machine.allocate(self.stage.nbytes)
+        with arrays.there(self.number):
+            self.cells = self.machine.allocate(self.stage.nbytes)
         for place, i in enumerate(self.hosts):
             self.inner.bind(i, self.cells.address + FLAG * place)
 

@@ -32,7 +32,14 @@ def program(request: Request, arena: Arena | None, number: int | None) -> Execut
 
 def arena(number: int | None) -> Arena:
     """Scratch memory that programs share."""
-    return Arena() if number is None else Arena(arrays.engine().machine(number).allocate)
+    if number is None:
+        return Arena()
+
+    def allocate(size: int) -> Any:
+        with arrays.there(number):
+            return arrays.machine(number).allocate(size)
+
+    return Arena(allocate)
 
 
 def maker(number: int | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[..., Any]:

@@ -121,6 +121,12 @@ def there(number: int | None) -> Any:
     return known.xp.cuda.Device(number)
 
 
+def machine(number: int) -> Any:
+    """What programs of GPU `number` run on."""
+    with there(number):  # the driver's calls make it the current one
+        return engine().machine(number)
+
+
 def namespace(x: Any) -> Any:
     """The module whose functions make arrays where `x` is."""
     return np if isinstance(x, ndarray) or not is_device(x) else engine().xp
