@@ -97,10 +97,12 @@ from framework.size import Size
 from framework.state import (
     enable_grad,
     get_default_dtype,
+    get_float32_matmul_precision,
     inference_mode,
     is_grad_enabled,
     no_grad,
     set_default_dtype,
+    set_float32_matmul_precision,
     set_grad_enabled,
 )
 from framework.tensor import Tensor

@@ -5,18 +5,33 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 
+from framework import cuda
 from framework.state import guarded, python_effect
 from kernels import cache
 from kernels.cpu import pool, target
+from kernels.gpu import arrays
 
-_LIBRARIES = ("numpy", "ml_dtypes", "numba", "llvmlite", "scipy", "triton")
+_LIBRARIES = ("numpy", "ml_dtypes", "numba", "llvmlite", "scipy", "triton", "cupy")
 
 
 def _version(library: str) -> str:
+    # CuPy has a package for each version of CUDA.
+    for package in (library, f"{library}-cuda12x", f"{library}-cuda13x"):
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return "not installed"
+
+
+def _gpus() -> str:
+    """The GPUs, or what is missing for them."""
     try:
-        return metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return "not installed"
+        count = arrays.engine().count
+        names = [f"{cuda.get_device_name(i)} {cuda.get_device_capability(i)}" for i in range(count)]
+    except Exception as error:  # noqa: BLE001 -- a report tells of what is broken
+        return str(error)
+    return ", ".join(names)
 
 
 def show_config() -> str:
@@ -28,6 +43,7 @@ def show_config() -> str:
         "CPU features": " ".join(sorted(target.features())),
         "vector lanes": target.lanes(),
         "threads": pool.get_num_threads(),
+        "GPU": _gpus(),
         "kernel cache": cache.folder(),
     }
     width = max(map(len, facts))

@@ -140,6 +140,26 @@ def concrete(undo: Callable[[], Any]) -> Iterator[None]:
             tracer.created(undo)
 
 
+class Precision:
+    """How exact products of float32 are in programs on a GPU: "highest", "high" or "medium"."""
+
+    float32: str = "highest"
+
+
+def get_float32_matmul_precision() -> str:
+    """What `set_float32_matmul_precision` set; "highest" at first."""
+    return guarded(lambda: Precision.float32)
+
+
+@python_effect
+def set_float32_matmul_precision(precision: str) -> None:
+    """Let compiled programs on a GPU multiply float32 as it is ("highest"), or with factors of ten bits on
+    tensor cores ("high", "medium"); sums are float32. Eager products and the CPU's are always exact."""
+    if precision not in ("highest", "high", "medium"):
+        raise ValueError(f"precision must be 'highest', 'high' or 'medium', got {precision!r}")
+    Precision.float32 = precision
+
+
 def get_default_dtype() -> DType:
     """The floating dtype that Python floats become."""
     return ambient.default_dtype

@@ -21,16 +21,17 @@ Array = Any
 
 
 class ArrayExecutable:
-    """A compiled request on GPU `number`, called as `compiler.program.Executable` is."""
+    """A compiled request on GPU `number`, called as `compiler.program.Executable` is; `tf32` as in
+    DeviceExecutable."""
 
     # Nothing here runs so long without Python that an interrupt could come in between.
     interrupted = False
 
-    def __init__(self, request: Request, number: int, arena: Arena | None = None) -> None:
+    def __init__(self, request: Request, number: int, arena: Arena | None = None, tf32: bool = False) -> None:
         self.number, self.engine = number, arrays.engine()
         self.machine = arrays.machine(number)
         with arrays.there(number):
-            self.inner = inner = DeviceExecutable(request, self.machine, arena)
+            self.inner = inner = DeviceExecutable(request, self.machine, arena, tf32)
         self.request, self.plan, self.output_types = inner.request, inner.plan, inner.output_types
         self.plan_seconds, self.build_seconds = inner.plan_seconds, inner.build_seconds
         # Arrays of the host by the number of the input, each with 16 bytes there.

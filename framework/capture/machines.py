@@ -14,6 +14,7 @@ import numpy as np
 from compiler.binding import Arena
 from compiler.plan import Request
 from compiler.program import Executable
+from framework.state import Precision
 from kernels import memory
 from kernels.gpu import arrays
 
@@ -27,7 +28,7 @@ def program(request: Request, arena: Arena | None, number: int | None) -> Execut
         return Executable(request, arena)
     from compiler.gpu.arrays import ArrayExecutable  # loads what makes kernels for a GPU
 
-    return ArrayExecutable(request, number, arena)
+    return ArrayExecutable(request, number, arena, Precision.float32 != "highest")
 
 
 def arena(number: int | None) -> Arena:

@@ -23,6 +23,7 @@ from compiler.types import TensorType
 from framework.capture.leaving import Leaving
 from framework.capture.reads import Item, item
 from framework.device import device
+from framework.state import Precision
 from framework.storage import Storage
 from framework.tensor import Tensor
 from kernels import dtypes
@@ -133,6 +134,8 @@ class Tracer:
         """Note that a tensor is on a device, or made there. Raises TraceError for a second one."""
         if self.where is None:
             self.where = where
+            if where.type == "cuda":
+                self.guard(lambda: Precision.float32)
         elif self.where != where:
             raise TraceError(
                 f"tensors of {self.where} and of {where} are used together, and a program runs on one "

@@ -260,6 +260,24 @@ def test_a_training_step_is_launched() -> None:
             close(p, q, 1e-5)
 
 
+def test_products_with_short_factors_are_asked_for() -> None:
+    product = fw.compile(lambda x, y: x @ y)
+    x = fw.ones(16, 16, device="cuda")
+    try:
+        for precision, word in (("highest", "ieee"), ("high", "tf32"), ("highest", "ieee")):
+            fw.set_float32_matmul_precision(precision)
+            assert fw.get_float32_matmul_precision() == precision
+            assert product(x, x).tolist() == [[16] * 16] * 16
+            if len(product.variants) == (precision == "high") + 1:
+                assert word in product.kernels[0].source
+        with pytest.raises(ValueError, match="must be 'highest'"):
+            fw.set_float32_matmul_precision("low")
+    finally:
+        fw.set_float32_matmul_precision("highest")
+    assert len(product.variants) == 2 and product.explain().mode == "replay"
+    assert "stand-in (9, 0)" in fw.show_config()
+
+
 def test_programs_follow_the_stream_of_eager_work() -> None:
     double = fw.compile(lambda x: x * 2)
     x = fw.ones(3, device="cuda")
