@@ -12,6 +12,9 @@ pytest.importorskip("triton")
 
 import framework as fw
 import framework.nn.functional as F
+from benchmarks.steppers.tracefuse import make
+from benchmarks.works import Work
+from benchmarks.works.training import Cnn, Gpt, Lstm
 from framework import nn
 from kernels.gpu import interpret
 from tests import cupy_standin
@@ -72,6 +75,25 @@ def test_a_training_step_is_compiled_on_a_gpu() -> None:
         close(p.grad, q.grad, 1e-5)
     state = there.optimizer.state.values()
     assert {str(t.device) for values in state for t in values.values()} == {"cuda:0"}
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        Cnn(image=9, channels=(1, 3, 5), widths=(6, 10), batch=3),
+        Gpt(layers=1, width=12, heads=3, vocabulary=11, context=5, batch=2),
+        Lstm(width=9, times=3, batch=3),
+    ],
+    ids=lambda work: type(work).__name__,
+)
+def test_whole_steps_replay_on_a_gpu(work: Work) -> None:
+    losses = []
+    for place in ("cpu", "cuda"):
+        step, batches, _ = make(work, place)
+        losses.append([step(*batch) for batch in batches[:2]])
+        assert step.explain().mode == "replay"
+    for b, a in zip(losses[1], losses[0], strict=True):
+        close(b, a, 1e-5)
 
 
 def test_dropout_masks_are_the_cpus() -> None:
