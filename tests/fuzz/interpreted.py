@@ -14,7 +14,7 @@ from compiler.binding import optimise
 from compiler.interpret import evaluate
 from compiler.ir import Graph
 from compiler.plan import Request
-from framework.capture import backward, book, variant
+from framework.capture import book, machines
 
 Array = np.ndarray[Any, Any]
 
@@ -72,6 +72,6 @@ class Interpreted:
 def interpreting() -> Iterator[None]:
     """Make every program of compiled functions an interpreted one."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (variant, backward, book):
+        for module in (machines, book):
             patch.setattr(module, "Executable", Interpreted)
         yield
