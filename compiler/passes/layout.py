@@ -30,6 +30,12 @@ def _moved_to(values: Axes, axes: Axes) -> Axes:
     return tuple(values[i] for i in inverse_permutation(axes))
 
 
+def in_place(node: Apply) -> Value | None:
+    """channels_first(x), where no axis moves -> x: what has lost its axes on the way down"""
+    axes = _axes(node)
+    return node.inputs[0] if axes is not None and axes == tuple(range(len(axes))) else None
+
+
 def permuted_twice(node: Apply) -> Value | None:
     """permute(channels_first(x)) -> channels_first(x), or x where one undoes the other"""
     if node.op not in (permute, channels_first):
@@ -173,6 +179,7 @@ def already_stored(node: Apply) -> Value | None:
 
 
 LAYOUT_RULES = (
+    in_place,
     permuted_twice,
     below_elementwise,
     below_reduction,

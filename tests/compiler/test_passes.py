@@ -312,3 +312,12 @@ def test_rules_that_undo_each_other_are_an_error() -> None:
 
     with pytest.raises(AssertionError, match="undo each other"):
         rewrite(Graph((x,), (ops.exp.trace(x),)), (there_and_back,))
+
+
+def test_a_layout_that_has_lost_its_axes_is_gone() -> None:
+    x = an_input(2, 3, 4)
+    laid = ops.channels_first.trace(x, axes=(2, 0, 1))
+    total = ops.reshape.trace(ops.sum.trace(laid, axes=(0, 1, 2)), shape=())
+    graph = Graph((x,), (ops.eq.trace(total, 0.0), ops.where.trace(ops.eq.trace(total, 1.0), total, 2.0)))
+    after = keeps_values(hoist_views, graph, [np.arange(24, dtype=np.float32).reshape(2, 3, 4)])
+    assert not any(isinstance(v, Apply) and v.op is ops.channels_first for v in after.nodes)
