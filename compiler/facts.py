@@ -184,8 +184,9 @@ def kernel_facts(number: int, view: KernelView, nodes: dict[Value, int]) -> Kern
         bytes=work.least,
         flops=work.flops,
         level=view.level,
-        compile_seconds=view.compile_seconds,
-        cached=view.cached,
+        # A kernel of a GPU says neither.
+        compile_seconds=getattr(view, "compile_seconds", 0.0),
+        cached=getattr(view, "cached", True),
         kind=type(spec).__name__.removesuffix("Spec").lower(),
         dtype=work.dtype.name,
         footprint=work.footprint,
@@ -194,7 +195,7 @@ def kernel_facts(number: int, view: KernelView, nodes: dict[Value, int]) -> Kern
         nodes=tuple(nodes[n] for n in kernel.nodes if n in nodes),
         spec=str(spec),
         source=view.source,
-        edited=str(view.edited or ""),
+        edited=str(getattr(view, "edited", None) or ""),
     )
 
 
@@ -213,7 +214,7 @@ def program_facts(executable: Executable, roof: Roofline | None = None) -> Progr
     views = executable.kernels
     numbers = {v: i for i, v in enumerate(graph.nodes)}
     kernels = [kernel_facts(i, view, numbers) for i, view in enumerate(views)]
-    if roof is not None:
+    if roof is not None and isinstance(executable, Executable):  # the roofline is the CPU's
         # The layers of a model have the same kernels: each is measured once.
         once = cache(partial(measure, roof=roof))
         kernels = [
@@ -225,7 +226,7 @@ def program_facts(executable: Executable, roof: Roofline | None = None) -> Progr
         for node in kernel.nodes:
             of_node.setdefault(node, []).append(number)
     return ProgramFacts(
-        sum(isinstance(n, Apply) for n in executable.recorded.graph.nodes),
+        sum(isinstance(n, Apply) for n in getattr(executable, "recorded", executable.request).graph.nodes),
         tuple(_node_facts(graph, numbers, of_node)),
         tuple(kernels),
         len(set(plan.levels)),
@@ -233,8 +234,8 @@ def program_facts(executable: Executable, roof: Roofline | None = None) -> Progr
         _memory(executable),
         tuple(_phases(executable)),
         sum(k.cached for k in kernels),
-        len({view.path for view in views}),
-        executable.pass_seconds is None,
+        len({view.source for view in views}),
+        getattr(executable, "pass_seconds", None) is None,
     )
 
 
@@ -327,13 +328,15 @@ def _memory(executable: Executable) -> MemoryFacts:
 
 
 def _phases(executable: Executable) -> Iterator[Phase]:
-    code = sum({m.path: m.seconds for m in executable.program.machines}.values())
-    if executable.pass_seconds is None:
-        yield Phase("plan, from disk", executable.plan_seconds)
+    # A program of a GPU knows neither its passes' time nor its machine code's.
+    passes = getattr(executable, "pass_seconds", None)
+    machines = executable.program.machines if isinstance(executable, Executable) else ()
+    if passes is None:
+        yield Phase("plan, from disk" if machines else "plan", executable.plan_seconds)
     else:
-        yield Phase("passes", executable.pass_seconds)
-        yield Phase("fusion and memory plan", executable.plan_seconds - executable.pass_seconds)
+        yield Phase("passes", passes)
+        yield Phase("fusion and memory plan", executable.plan_seconds - passes)
     # Code that another program has made before costs nothing here.
-    code = min(code, executable.build_seconds)
+    code = min(sum({m.path: m.seconds for m in machines}.values()), executable.build_seconds)
     yield Phase("machine code", code)
     yield Phase("tables", executable.build_seconds - code)

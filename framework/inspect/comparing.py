@@ -16,6 +16,7 @@ import numpy as np
 from compiler.compare import Difference, Outcome, compare
 from compiler.interpret import evaluate
 from compiler.plan import Request
+from compiler.program import Executable
 from compiler.tolerance import Apart, apart
 from framework.capture.backward import Derivative
 from framework.capture.book import StretchProgram
@@ -76,6 +77,10 @@ def compare_call(
     name = getattr(function.function, "__name__", type(function.function).__name__)
     with function.lock:
         variant, leaves, made = function.variant_for(args, kwargs)
+        if function.on_gpu or (variant is not None and not isinstance(variant.executable, Executable)):
+            raise RuntimeError(
+                f"{name} runs on a GPU: compare its call on the CPU, where kernels are run alone"
+            )
         if variant is None:
             return _Driven(function, name, relative).run(args, kwargs)
         try:
@@ -120,7 +125,7 @@ class _Replayed:
         state = Snapshot(self.tensors(), [g for g, _ in variant.draws])
         calls = variant.calls
         try:
-            arrays = [np.array(x) for x in variant.inputs(self.leaves)]
+            arrays = [np.array(x) for x in self.inputs()]
             tally.add(compare(variant.executable.recorded, arrays, tally.relative))
             if variant.backward is not None and tally.difference is None:
                 tally.add(self.gradients(variant.backward, arrays))
@@ -131,6 +136,16 @@ class _Replayed:
             state.restore()
             variant.calls = calls
         return Comparison(self.name, tally.nodes, tally.kernels, tally.difference)
+
+    def inputs(self) -> list[Array]:
+        """What the program would run on: the memory itself, one array for each input."""
+        variant = self.variant
+        if variant.lifted is not None:
+            variant.lifted.load(self.leaves)
+        variant.load_numbers()
+        leaves = variant.with_gradients(self.leaves)
+        arrays = variant.executable.bound | {i: leaves[p]._data for i, p in variant.arguments}
+        return [arrays[i] for i in range(len(arrays))]
 
     def tensors(self) -> list[Tensor]:
         """Every tensor that the call can reach."""
