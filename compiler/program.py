@@ -6,29 +6,20 @@ Takes and gives NumPy arrays; knows nothing of tensors or guards.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from compiler import binding
 from compiler.binding import Arena, Binding, check_levels, output_types, plan_of
 from compiler.plan import Request
+from compiler.view import KernelView
 from kernels import memory
-from kernels.cpu import pool, runner
+from kernels.cpu import edits, pool, runner
 from kernels.cpu.runner import Program
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, repr=False)
-class KernelView(binding.KernelView):
-    """One kernel of a program with its machine code."""
-
-    path: str
-    cached: bool
-    compile_seconds: float
 
 
 class Executable:
@@ -36,7 +27,9 @@ class Executable:
 
     def __init__(self, request: Request, arena: Arena | None = None) -> None:
         begin = time.perf_counter()
-        self.request, self.plan = plan_of(request)
+        self.recorded = request
+        spent: list[float] = []
+        self.request, self.plan = plan_of(request, spent)
         plan = self.plan
         planned = time.perf_counter()
         self.arena = Arena() if arena is None else arena
@@ -53,9 +46,16 @@ class Executable:
         self.objects = np.zeros(max(len(plan.inputs) + len(plan.outputs), 1), np.int64)
         self.bound: dict[int, Array] = {}
         program.connect(self.patches, self.objects)
-        self.native = runner.native_run()
+        self.native: Callable[[int, int], int] = runner.native_run()
         self.interrupted = False
         self.arena.users.add(self)
+        _living.add(self)
+        # What files of edited kernels there were when it last looked.
+        self.edits: tuple[tuple[str, int], ...] = ()
+        if edits.active():
+            self.native = self._native_renewed
+        # Of the passes; None where an earlier process left the plan on disk.
+        self.pass_seconds = spent[0] if spent else None
         self.plan_seconds = planned - begin
         self.build_seconds = time.perf_counter() - planned
 
@@ -92,6 +92,16 @@ class Executable:
             self.interrupted = True
             return program.failed()
 
+    def _native_renewed(self, address: int, workers: int) -> int:
+        """The native run while kernels are edited: what changed is compiled before."""
+        state = edits.state()
+        if state != self.edits:
+            self.program.renew()
+            self.edits = state
+        if not state:
+            self.native = runner.native_run()
+        return runner.native_run()(address, workers)
+
     def let_through(self) -> None:
         """Raise the KeyboardInterrupt that came while the program ran, if one did."""
         if self.interrupted:
@@ -112,8 +122,20 @@ class Executable:
     @property
     def kernels(self) -> list[KernelView]:
         """Every kernel, in launch order."""
+        if edits.active():
+            self.program.renew()
         rows = zip(self.plan.kernels, self.plan.levels, self.program.machines, strict=True)
-        return [KernelView(k, m.source, lv, m.path, m.cached, m.seconds) for k, lv, m in rows]
+        return [KernelView(k, m.source, lv, m.path, m.cached, m.seconds, _follow_edits) for k, lv, m in rows]
+
+
+# Every program there is: those made before a kernel is edited follow its file too.
+_living: weakref.WeakSet[Executable] = weakref.WeakSet()
+
+
+def _follow_edits() -> None:
+    """Let every program look at the files of edited kernels before it runs."""
+    for executable in list(_living):
+        executable.native = executable._native_renewed
 
 
 def _separate(levels: Sequence[int], flags: Sequence[tuple[int, int]]) -> list[int]:

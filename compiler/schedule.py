@@ -30,6 +30,17 @@ TILE_ARRAYS = 3
 # Reading this many elements twice costs more than a second kernel gains.
 SHARED_READ = 1024
 
+# Why two groups stay apart.
+WHY_MANY = f"together they have more than {MAX_NODES} ops"
+WHY_CYCLE = "a third kernel needs the one and is needed by the other"
+WHY_SHAPE = "they go through different shapes"
+WHY_REPEATED = "what is costly would be computed again for each repetition"
+WHY_NEEDED = "it is needed elsewhere too, in its smaller shape"
+WHY_ADDRESSED = "what is read at computed positions must be in memory first"
+WHY_REDUCTIONS = "their reductions do not fit one loop over rows"
+WHY_TILE_ARRAYS = f"its tiles would read and write more than {TILE_ARRAYS} arrays"
+WHY_NO_START = "nothing of it can be done on a product's tiles, or more than the product would be stored"
+
 Shape = tuple[int, ...]
 Axes = frozenset[int]
 
@@ -114,8 +125,11 @@ def nontrivial(domain: Shape) -> Axes:
 class Scheduler:
     """Groups of a graph while they grow."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, notes: dict[tuple[Value, Value], str] | None = None) -> None:
         self.graph = graph
+        # Why a value and a reader of it are in different groups, where anybody asks.
+        self.notes = notes
+        self.why = ""
         self.outputs = set(graph.outputs)
         self.group: dict[Value, Group] = {}
         self.groups: dict[Group, None] = {}
@@ -206,26 +220,39 @@ class Scheduler:
         if first is None or first is second or first.kind != "loop" or second.kind != "loop":
             return
         assert isinstance(producer, Apply)
+        merged = self.merge_of(first, second)
+        if merged is not None:
+            self.replace(first, second, merged)
+        elif self.notes is not None:
+            self.notes[producer, consumer] = self.why
+
+    def merge_of(self, first: Group, second: Group) -> Group | None:
+        """Both groups as one; None, and `why`, where that cannot be."""
         if len(first.nodes) + len(second.nodes) > MAX_NODES:
-            return
+            self.why = WHY_MANY
+            return None
         domain = self.common_domain(first, second)
         if domain is None:
-            return
+            return None
         merged = self.shape_of_merge(first, second, domain)
-        if merged is not None and not self.makes_cycle(first, second):
-            self.replace(first, second, merged)
+        if merged is not None and self.makes_cycle(first, second):
+            self.why = WHY_CYCLE
+            return None
+        return merged
 
     def common_domain(self, first: Group, second: Group) -> Shape | None:
         rank = max(len(first.domain), len(second.domain))
         one, two = padded(first.domain, rank), padded(second.domain, rank)
         if one == two:
             return one
+        self.why = WHY_SHAPE
         if not one or not two or math.prod(one) == 0 or math.prod(two) == 0:
             return None
         if _broadcasts(one, two):
             # The producer's values would be computed once per repetition.
             scalars = len(first.domain) == 0 or math.prod(one) == 1
             cheap = not first.reductions and not scalars and not any(_expensive(n) for n in first.nodes)
+            self.why = WHY_NEEDED if cheap else WHY_REPEATED
             return two if cheap and self.only_used_by(first, second) else None
         if _broadcasts(two, one) and first.reductions:
             return one
@@ -241,6 +268,7 @@ class Scheduler:
         nodes = sorted({*first.nodes, *second.nodes}, key=lambda n: n.serial)
         members = set(nodes)
         if any(x in members for n in nodes for x in addressed(n)):
+            self.why = WHY_ADDRESSED
             return None
         reductions: set[Axes] = set()
         used: set[Axes] = set()
@@ -253,12 +281,14 @@ class Scheduler:
                 used.add(axes)
         inner = _inner_axes(domain, reductions, used)
         if inner is None:
+            self.why = WHY_REDUCTIONS
             return None
         row = tuple(1 if a in inner else size for a, size in enumerate(domain))
         for node in nodes:
             # A value smaller than a row is computed again in every row: not worth it for a reduction or a
             # costly one.
             if padded(domain_of(node), len(domain)) not in (domain, row) and _expensive(node):
+                self.why = WHY_REPEATED
                 return None
         return Group(nodes, domain, "loop", reductions, inner if reductions else None)
 
@@ -267,10 +297,17 @@ class Scheduler:
         first, second = self.group[product], self.group[user]
         if second.kind != "loop" or second.product is not None:
             return False
-        if padded(product.shape, len(second.domain)) != second.domain or self.makes_cycle(first, second):
-            return False
-        start = self.pointwise_start(product, second) if second.reductions else second.nodes
+        start: list[Apply] = []
+        if padded(product.shape, len(second.domain)) != second.domain:
+            self.why = WHY_SHAPE
+        elif self.makes_cycle(first, second):
+            self.why = WHY_CYCLE
+        else:
+            start = self.pointwise_start(product, second) if second.reductions else second.nodes
+            self.why = WHY_TILE_ARRAYS if start else WHY_NO_START
         if not start or self.arrays(product, start) > TILE_ARRAYS:
+            if self.notes is not None:
+                self.notes[product, user] = self.why
             return False
         if second.reductions:
             second = self.split(second, start)

@@ -27,6 +27,10 @@ BELOW = {
 # What may be imported inside a function, because only a use should pay for loading it.
 HEAVY = {"numba", "llvmlite", "scipy", "sklearn", "triton", "cupy", "cupyx"}
 LAZY_OWN = {"kernels.cpu.compile", "kernels.gpu.engine", "compiler.gpu.arrays"}
+# Likewise what only looks inside: together it takes as long to load as all that a compiled call needs.
+LAZY_OWN |= {"kernels.bench.measuring", "kernels.prepared", "kernels.roofline", "kernels.cpu.plain.run"}
+LAZY_OWN |= {"compiler.facts", "framework.inspect.comparing", "framework.inspect.minifying"}
+LAZY_OWN |= {"framework.inspect.lines", "framework.inspect.text", "framework.inspect.page"}
 MOST_LINES = 600
 _MAY_IMPORT = (ast.stmt, ast.ExceptHandler, ast.match_case)
 

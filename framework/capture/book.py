@@ -120,6 +120,7 @@ class Book:
                 p.runs,
                 p.seconds,
                 p.failure,
+                p.executable,
             )
             for p, _ in self.programs.values()
         ]

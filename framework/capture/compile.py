@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -41,6 +41,10 @@ from framework.nn.module import Module
 from framework.state import ambient
 from framework.tensor import Tensor
 from kernels.gpu import arrays
+
+if TYPE_CHECKING:
+    from framework.inspect.comparing import Comparison
+    from framework.inspect.minifying import Minified
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -357,6 +361,38 @@ class CompiledFunction(Generic[P, R]):
 
     # Inspection
 
+    def variant_for(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Variant | None, list[Any], bool]:
+        """The program that serves a call, its arguments' leaves, and whether it was recorded for this only.
+
+        None where the call is driven. Does not count as a call.
+        """
+        key, leaves = call_key(args, kwargs)
+        entry = self.entries.get(key) or Entry()
+        known = next((v for v in entry.variants if v.holds(leaves)), None)
+        if known is not None or entry.driven:
+            return known, leaves, False
+        variant, _, _ = self._capture_lifted(entry, args, kwargs, leaves)
+        usable = variant is not None and variant.recheck() is None
+        return variant if usable else None, leaves, usable
+
+    def compare(self, *args: P.args, **kwargs: P.kwargs) -> Comparison:
+        """Compare a call with eager: every pass, every kernel on its own, and the call as a whole.
+
+        The result names the first node that differs but for rounding, its user line and its values. Tensors,
+        gradients and generators are afterwards what they were.
+        """
+        from framework.inspect.comparing import compare_call
+
+        return compare_call(self, args, kwargs)
+
+    def minify(self, *args: P.args, **kwargs: P.kwargs) -> Minified:
+        """Shrink a call that `compare` finds wrong to a few lines of code that show it. Print the result."""
+        from framework.inspect.minifying import minify_call
+
+        return minify_call(self, args, kwargs)
+
     @property
     def variants(self) -> list[Variant]:
         """Every program recorded so far; of those with symbolic sizes one instance."""
@@ -372,8 +408,12 @@ class CompiledFunction(Generic[P, R]):
             raise RuntimeError(f"there are no kernels: {reasons}")
         return variants[-1].executable.kernels
 
-    def explain(self) -> Explanation:
-        """What became of this function: printable, with the facts as attributes."""
+    def explain(self, measure: bool = False) -> Explanation:
+        """What became of this function: printable, with the facts as attributes; `save` makes a page of it.
+
+        With `measure` each kernel is timed beside the machine's roofline, which takes some seconds to measure
+        the first time.
+        """
         return Explanation(
             getattr(self.function, "__name__", type(self.function).__name__),
             list(self.history),
@@ -381,6 +421,8 @@ class CompiledFunction(Generic[P, R]):
             self.book.stretches(),
             self.book.interpreted,
             self.refused,
+            measure,
+            self.function,
         )
 
     def __repr__(self) -> str:

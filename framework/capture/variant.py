@@ -371,7 +371,7 @@ class Variant:
                 return False
         return True
 
-    def _with_gradients(self, leaves: Sequence[Any]) -> Sequence[Any]:
+    def with_gradients(self, leaves: Sequence[Any]) -> Sequence[Any]:
         """The leaves of a call, and the gradients of arguments after them."""
         return [*leaves, *[leaves[p]._grad for p in self.argument_gradients]]
 
@@ -426,7 +426,7 @@ class Variant:
         """Whether an argument shares memory with what is written, or a written argument with another."""
         if not self.written_held and not self.written_arguments:
             return False
-        leaves = self._with_gradients(leaves)
+        leaves = self.with_gradients(leaves)
         for _, p in self.arguments:
             leaf = leaves[p]
             array = leaf._data
@@ -458,11 +458,9 @@ class Variant:
             if self.lifted is not None and not self.lifted.load(leaves):
                 return BAD_INPUT
             if self.argument_gradients:
-                leaves = self._with_gradients(leaves)
-            if self.scalars:
-                self.scalar_format.pack_into(self.scalar_memory.data, 0, *[read() for read in self.scalars])
-            for k, (generator, _) in enumerate(self.draws):
-                self.draw_memory[2 * k], self.draw_memory[2 * k + 1] = generator.seed_value, generator.offset
+                leaves = self.with_gradients(leaves)
+            if self.scalars or self.draws:
+                self.load_numbers()
             made: list[Tensor | None] = [None] * len(self.values)
             outputs: list[Any] = []
             for number, (slot, shape, dtype, empty) in enumerate(self.output_plan):
@@ -481,6 +479,13 @@ class Variant:
             if self.executable.interrupted:
                 self.executable.let_through()
             return self._results(leaves, outputs, made)
+
+    def load_numbers(self) -> None:
+        """Read the numbers and the random streams of a run."""
+        if self.scalars:
+            self.scalar_format.pack_into(self.scalar_memory.data, 0, *[read() for read in self.scalars])
+        for k, (generator, _) in enumerate(self.draws):
+            self.draw_memory[2 * k], self.draw_memory[2 * k + 1] = generator.seed_value, generator.offset
 
     def _carry_out(self, leaves: Sequence[Any], outputs: list[Array], made: list[Tensor | None]) -> None:
         """What a run changes beside memory; doing it a second time only counts more writes."""

@@ -37,6 +37,11 @@ def assembly(path: Path, function: str) -> str:
     return _host()[0].emit_assembly(_optimised(path, function))
 
 
+def intermediate(path: Path, function: str) -> str:
+    """What `compile_source` compiles, in LLVM's language after its passes."""
+    return str(_optimised(path, function))
+
+
 def _optimised(path: Path, function: str) -> Any:
     """The module of LLVM that machine code is made of."""
     name = path.stem

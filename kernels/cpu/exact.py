@@ -6,6 +6,7 @@ The lanes may be float32 or float64. Takes and gives Lanes; knows no ops.
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 from kernels.cpu.lanes import F32, Lanes, fma, rarely
 from kernels.scalar import float_floor_div, float_remainder
@@ -38,7 +39,7 @@ def fmod(x: Lanes, y: Lanes) -> Lanes:
     rest = (divisor > size).select(size, rest)
     limit = 2.0**23 if x.element == F32 else 2.0**52
     fast = rest.copysign(x)
-    return rarely(quotient > limit, lambda: (x.like(x.builder.frem(x.value, y.value)),), (fast,))[0]
+    return rarely(quotient > limit, lambda: (x.remainder(y),), (fast,))[0]
 
 
 class _Words:
@@ -47,10 +48,20 @@ class _Words:
     add, sub = staticmethod(operator.add), staticmethod(operator.sub)
     mul, div = staticmethod(operator.mul), staticmethod(operator.truediv)
     lt, gt = staticmethod(operator.lt), staticmethod(operator.gt)
-    eq, ne = staticmethod(Lanes.equals), staticmethod(Lanes.differs)
     and_, xor = staticmethod(operator.and_), staticmethod(operator.xor)
-    where = staticmethod(Lanes.select)
     fmod = staticmethod(fmod)
+
+    @staticmethod
+    def eq(x: Lanes, y: Any) -> Lanes:
+        return x.equals(y)
+
+    @staticmethod
+    def ne(x: Lanes, y: Any) -> Lanes:
+        return x.differs(y)
+
+    @staticmethod
+    def where(condition: Lanes, x: Any, y: Any) -> Lanes:
+        return condition.select(x, y)
 
     @staticmethod
     def floor(x: Lanes) -> Lanes:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from kernels.cpu.target import features
+
 I32, I64 = ir.IntType(32), ir.IntType(64)
 F32, F64 = ir.FloatType(), ir.DoubleType()
 
@@ -183,6 +185,45 @@ class Lanes:
         kind = F32 if self.element == I32 else F64
         return self.like(self.builder.sitofp(self.value, ir.VectorType(kind, self.count)))
 
+    def remainder(self, divisor: Lanes) -> Lanes:
+        """C's fmod, of the C library."""
+        return self.like(self.builder.frem(self.value, divisor.value))
+
+    @property
+    def scales(self) -> bool:
+        """Whether the CPU has an instruction for `scaled` of such vectors."""
+        return "avx512f" in features() and self.count * self.element_bits % 512 == 0
+
+    def scaled(self, n: Lanes) -> Lanes:
+        """This times 2**n by VSCALEF: one instruction in place of eight for each register."""
+        builder = self.builder
+        count = 512 // self.element_bits
+        register, mask = ir.VectorType(self.element, count), ir.IntType(count)
+        name = f"llvm.x86.avx512.mask.scalef.{'ps' if self.element == F32 else 'pd'}.512"
+        kind = ir.FunctionType(register, [register, register, register, mask, I32])
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        every, current_rounding = ir.Constant(mask, -1), ir.Constant(I32, 4)
+        parts = [
+            builder.call(function, [part, power, part, every, current_rounding])
+            for part, power in zip(self.split(count), n.split(count), strict=True)
+        ]
+        return self.like(joined(builder, parts))
+
+    def rarely(self, compute: Callable[[], tuple[Lanes, ...]], usual: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+        """`usual`, with what `compute` gives where this mask is set."""
+        builder = self.builder
+        before = builder.block
+        with builder.if_then(self.any(), likely=False):
+            computed = [self.select(new, old) for new, old in zip(compute(), usual, strict=True)]
+            rare = builder.block
+        results = []
+        for new, old in zip(computed, usual, strict=True):
+            phi = builder.phi(old.value.type)
+            phi.add_incoming(old.value, before)
+            phi.add_incoming(new.value, rare)
+            results.append(old.like(phi))
+        return tuple(results)
+
     def copysign(self, sign: Lanes) -> Lanes:
         """This magnitude with the sign of `sign`."""
         return self.intrinsic("copysign", sign)
@@ -229,18 +270,7 @@ def rarely(
 
     A lane's result never depends on its neighbours.
     """
-    builder = needed.builder
-    before = builder.block
-    with builder.if_then(needed.any(), likely=False):
-        computed = [needed.select(new, old) for new, old in zip(compute(), usual, strict=True)]
-        rare = builder.block
-    results = []
-    for new, old in zip(computed, usual, strict=True):
-        phi = builder.phi(old.value.type)
-        phi.add_incoming(old.value, before)
-        phi.add_incoming(new.value, rare)
-        results.append(old.like(phi))
-    return tuple(results)
+    return needed.rarely(compute, usual)
 
 
 def _suffix(kind: ir.Type) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import engine, loop, matmul, pool, tasks
+from kernels.cpu import edits, engine, loop, matmul, pool, tasks
 from kernels.cpu.engine import Machine
 from kernels.cpu.target import lanes
 from kernels.errors import BuildError
@@ -39,8 +39,11 @@ def source_of(spec: LoopSpec | MatmulSpec) -> str:
 
 
 def build(specs: Sequence[LoopSpec | MatmulSpec]) -> list[Machine]:
-    """Machine code of specs."""
-    return engine.load_many([engine.Request("kernel", source_of(s), "kernel") for s in specs])
+    """Machine code of specs: of their edited files, where there are such."""
+    machines = engine.load_many([engine.Request("kernel", source_of(s), "kernel") for s in specs])
+    if edits.active():
+        machines = [edits.machine(s, lambda m=m: m) for s, m in zip(specs, machines, strict=True)]
+    return machines
 
 
 @cache
@@ -118,6 +121,15 @@ class Program:
         self.threads = threads
         self.scratch = np.empty(self.scratch_bytes * (threads if self.parallel else 1) + 64, np.uint8)
         self.head[3] = -(-self.scratch.ctypes.data // 64) * 64
+
+    def renew(self) -> None:
+        """Take the machine code that its kernels have now, where files that stand for them changed."""
+        machines = build([w.spec for w in self.works])
+        for number, (new, old) in enumerate(zip(machines, self.machines, strict=True)):
+            if new is not old:
+                table = self.table.ctypes.data + 8 * self.starts[number]
+                self.tasks[self.tasks[:, 1] == table, 0] = new.address
+        self.machines = machines
 
     def _fill(self, work: Work, start: int) -> None:
         spec, operands = work.spec, len(work.spec.operands)

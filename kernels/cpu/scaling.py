@@ -1,15 +1,12 @@
 """Float lanes taken apart and put together at the exponent: multiplication by powers of two, mantissas.
 
-The lanes may be float32 or float64. Knows AVX-512's instruction for scaling; other CPUs get two products.
+The lanes may be float32 or float64. Where the CPU has no instruction for scaling there are two products.
 """
 
 from __future__ import annotations
 
-from llvmlite import ir
-
-from kernels.cpu.lanes import F32, I32, Lanes, joined
+from kernels.cpu.lanes import F32, I32, Lanes
 from kernels.cpu.tables import FLOAT32, FLOAT64, Tables
-from kernels.cpu.target import features
 
 ROUNDER_BITS = 0x4338000000000000  # of FLOAT64.rounder
 
@@ -34,29 +31,13 @@ def power_of_two(shifted: Lanes) -> Lanes:
 def scaled(y: Lanes, shifted: Lanes) -> Lanes:
     """y * 2**n for `shifted` of n; 2**n itself need not be a float."""
     t = tables(y)
-    if "avx512f" in features() and y.count * y.element_bits % 512 == 0:
-        return _scaled_by_instruction(y, shifted - t.rounder)
+    if y.scales:
+        return y.scaled(shifted - t.rounder)
     n = shifted.bits()
     half = n >> 1
     # Two factors: neither 2**128 nor 2**-150 is a float32. Only the second product rounds.
     first, second = (((part << t.places) + t.one).floats() for part in (half, n - half))
     return y * first * second
-
-
-def _scaled_by_instruction(y: Lanes, n: Lanes) -> Lanes:
-    """VSCALEF: one instruction in place of eight for each register."""
-    builder = y.builder
-    count = 512 // y.element_bits
-    register, mask = ir.VectorType(y.element, count), ir.IntType(count)
-    name = f"llvm.x86.avx512.mask.scalef.{'ps' if y.element == F32 else 'pd'}.512"
-    kind = ir.FunctionType(register, [register, register, register, mask, I32])
-    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-    every, current_rounding = ir.Constant(mask, -1), ir.Constant(I32, 4)
-    parts = [
-        builder.call(function, [part, power, part, every, current_rounding])
-        for part, power in zip(y.split(count), n.split(count), strict=True)
-    ]
-    return y.like(joined(builder, parts))
 
 
 def as_float(n: Lanes) -> Lanes:

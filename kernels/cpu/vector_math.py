@@ -25,34 +25,36 @@ def _emit(function: Callable[..., Lanes]) -> Emit:
     return emit
 
 
-def _intrinsic(name: str) -> Emit:
-    return _emit(lambda x: x.intrinsic(name))
+def _intrinsic(name: str) -> Callable[..., Lanes]:
+    return lambda x: x.intrinsic(name)
 
 
-FUNCTIONS: dict[str, Emit] = {
-    "exp": _emit(elementary.exp),
-    "expm1": _emit(elementary.expm1),
-    "log": _emit(elementary.log),
-    "log1p": _emit(elementary.log1p),
-    "sin": _emit(elementary.sin),
-    "cos": _emit(elementary.cos),
-    "tanh": _emit(elementary.tanh),
-    "erf": _emit(elementary.erf),
-    "sigmoid": _emit(elementary.sigmoid),
-    "pow": _emit(power.pow),
+# On Lanes, or on what has their operators (kernels/cpu/plain).
+MEANING: dict[str, Callable[..., Lanes]] = {
+    "exp": elementary.exp,
+    "expm1": elementary.expm1,
+    "log": elementary.log,
+    "log1p": elementary.log1p,
+    "sin": elementary.sin,
+    "cos": elementary.cos,
+    "tanh": elementary.tanh,
+    "erf": elementary.erf,
+    "sigmoid": elementary.sigmoid,
+    "pow": power.pow,
     "sqrt": _intrinsic("sqrt"),
-    "rsqrt": _emit(exact.rsqrt),
-    "fmod": _emit(exact.fmod),
-    "remainder": _emit(exact.remainder),
-    "floor_div": _emit(exact.floor_div),
-    "maximum": _emit(exact.maximum),
-    "minimum": _emit(exact.minimum),
+    "rsqrt": exact.rsqrt,
+    "fmod": exact.fmod,
+    "remainder": exact.remainder,
+    "floor_div": exact.floor_div,
+    "maximum": exact.maximum,
+    "minimum": exact.minimum,
     "floor": _intrinsic("floor"),
     "ceil": _intrinsic("ceil"),
     "trunc": _intrinsic("trunc"),
     "round": _intrinsic("roundeven"),
     "abs": _intrinsic("fabs"),
 }
+FUNCTIONS: dict[str, Emit] = {name: _emit(function) for name, function in MEANING.items()}
 
 # Largest error in units in the last place of the true value, (float32, float64), over all operands. The unit
 # of a subnormal is the smallest float. Functions not listed give the bits of NumPy.

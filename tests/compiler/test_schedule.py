@@ -14,13 +14,13 @@ import pytest
 import framework as fw
 import framework.nn.functional as F
 from compiler import ops
+from compiler.facts import KernelFacts
 from compiler.ir import Graph, Input, Value
 from compiler.plan import Request
 from compiler.schedule import Group, Scheduler
 from compiler.types import TensorType
 from framework import nn, optim
 from framework.capture.compile import CompiledFunction
-from framework.capture.explain import KernelFacts
 from kernels import dtypes
 from tests.compiler.random_graphs import random_graph
 from tests.compiler.simulate import planned

@@ -15,7 +15,8 @@ from llvmlite import ir
 from numba import cfunc, types
 from numba.extending import intrinsic
 
-from kernels.cpu import scaling, tables
+from kernels.cpu import lanes as vectors
+from kernels.cpu import tables
 from kernels.cpu.target import lanes
 from kernels.cpu.vector_math import FUNCTIONS, ULP_BOUNDS
 from kernels.scalar import NumpyScalars
@@ -239,7 +240,7 @@ def test_other_cpus_give_the_same_bits(dtype: type[Any], monkeypatch: pytest.Mon
     x = every_kind(dtype, 1 << 12)
     usual = computed("exp", x), computed("sigmoid", x)
     compiled.cache_clear()
-    monkeypatch.setattr(scaling, "features", frozenset)
+    monkeypatch.setattr(vectors, "features", frozenset)
     try:
         np.testing.assert_array_equal(computed("exp", x, width=8), usual[0])
         np.testing.assert_array_equal(computed("sigmoid", x, width=8), usual[1])
