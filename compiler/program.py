@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from compiler import binding
+from compiler import binding, watching
 from compiler.binding import Arena, Binding, check_levels, output_types, plan_of
 from compiler.plan import Request
+from compiler.watching import watched
 from kernels import memory
 from kernels.cpu import pool, runner
 from kernels.cpu.runner import Program
@@ -36,6 +37,8 @@ class Executable:
 
     def __init__(self, request: Request, arena: Arena | None = None) -> None:
         begin = time.perf_counter()
+        # As it was recorded, each node with the line that made it.
+        self.recorded = request
         self.request, self.plan = plan_of(request)
         plan = self.plan
         planned = time.perf_counter()
@@ -85,6 +88,8 @@ class Executable:
         if program.threads != pool.get_num_threads():
             program.fit(pool.get_num_threads())
         workers = pool.address() if program.parallel else 0
+        if watched.threads:
+            return watching.run(self, {**self.bound, **dict(given)}, list(outputs), workers)
         try:
             return self.native(program.address, workers)
         except KeyboardInterrupt:

@@ -13,6 +13,25 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWN = tuple(os.path.join(_ROOT, package) for package in ("framework", "compiler", "kernels"))
 
 
+class GradientLine(str):
+    """The line of a backward pass, at nodes that are part of the gradient of `op`; `made` is the line that
+    applied it, empty where that is not known.
+    """
+
+    op: str
+    made: str
+
+    def __new__(cls, line: str, op: str, made: str) -> GradientLine:
+        place = super().__new__(cls, line)
+        place.op, place.made = op, made
+        return place
+
+    @property
+    def words(self) -> str:
+        """Of which op, and where that is."""
+        return f"gradient of {self.op} at {self.made}" if self.made else f"gradient of {self.op}"
+
+
 class _Inherited(threading.local):
     line: str = ""
 
@@ -38,6 +57,11 @@ def user_line() -> str:
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def is_own(filename: str) -> bool:
+    """Whether a file is one of this project's packages."""
+    return filename.startswith(_OWN)
 
 
 class made_at:  # noqa: N801 -- a context manager, entered for every node of every pass

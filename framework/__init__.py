@@ -126,7 +126,9 @@ if _TYPE_CHECKING:
     from framework import nn, optim, serialization, utils
     from framework.capture.compile import CompileError, compile
     from framework.configuration import get_num_threads, set_num_threads, show_config
+    from framework.finite import NonFiniteError
     from framework.serialization import load, save
+    from framework.settings import config
 
 # Names that load on first use, with the module they are in; the module itself where that is the name's.
 _LAZY = {
@@ -135,7 +137,9 @@ _LAZY = {
     "serialization": "framework.serialization",
     "utils": "framework.utils",
     "CompileError": "framework.capture.compile",
+    "NonFiniteError": "framework.finite",
     "compile": "framework.capture.compile",
+    "config": "framework.settings",
     "get_num_threads": "framework.configuration",
     "load": "framework.serialization",
     "save": "framework.serialization",
@@ -153,6 +157,10 @@ def __getattr__(name: str) -> _Any:
         found = getattr(found, name)
     globals()[name] = found
     return found
+
+
+if _os.environ.get("TRACEFUSE_CHECK_FINITE"):
+    _import_module("framework.settings")
 
 
 def __dir__() -> list[str]:

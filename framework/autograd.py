@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compiler.ops.movement import expand
 from compiler.ops.op import typed_number
 from compiler.ops.reduction import sum_to
+from compiler.where import user_line
 from framework.access import array_beside, beside
 from framework.deferred import is_pending
 from framework.engine import Walk, accumulate, alias_of, as_tensor
@@ -28,21 +30,38 @@ from framework.state import (
     is_recording,
     no_grad,
     set_grad_enabled,
+    unusual,
 )
 from framework.tensor import Tensor, edge_of, payload, wrap
 from kernels.dtypes import DType
 from kernels.gpu import arrays
 
+if TYPE_CHECKING:
+    from framework.anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
+
 __all__ = [
     "Function",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "grad",
     "inference_mode",
+    "is_anomaly_enabled",
     "no_grad",
     "once_differentiable",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]
+
+
+# Anomaly detection is loaded when it is first used.
+_LAZY = ("detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("framework.anomaly"), name)
 
 
 def backward(
@@ -217,8 +236,13 @@ class FunctionCtx(Node):
             as_tensor(g) if g is not None else wrap(_zeros(shape, dtype, grads)) if self.materialize else None
             for g, (shape, dtype) in zip(grads, self.shapes, strict=True)
         ]
-        results = self.function.backward(self, *given)
-        results = results if isinstance(results, tuple) else (results,)
+        if unusual.threads and ambient.detour is not None and ambient.detour is ambient.watch:
+            results = ambient.watch.custom(
+                self, self.function.__name__, grads, lambda: _tupled(self.function.backward(self, *given))
+            )
+        else:
+            results = self.function.backward(self, *given)
+        results = _tupled(results)
         expected = len(self.needs_input_grad)
         if len(results) < expected or any(r is not None for r in results[expected:]):
             raise RuntimeError(
@@ -251,6 +275,10 @@ class FunctionCtx(Node):
     def release(self) -> None:
         if self.saved:
             self.saved = None
+
+
+def _tupled(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
 
 
 def _broadcasts(shape: tuple[int, ...], have: tuple[int, ...]) -> bool:
@@ -320,6 +348,8 @@ def _own_output(ctx: FunctionCtx, x: Any, args: tuple[Any, ...]) -> Any:
 
 def _attach(ctx: FunctionCtx, edges: tuple[Edge | None, ...], outputs: tuple[Any, ...]) -> None:
     ctx.edges = edges
+    if unusual.threads and ambient.watch is not None:
+        ambient.watch.lines[ctx] = user_line()
     tensors = [x for x in outputs if isinstance(x, Tensor)]
     ctx.output_count = len(outputs)
     ctx.shapes = tuple((tuple(x.shape), x.dtype) if isinstance(x, Tensor) else ((), None) for x in outputs)

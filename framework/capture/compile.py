@@ -38,7 +38,7 @@ from framework.capture.tracer import Tracer
 from framework.capture.tree import flatten
 from framework.capture.variant import BAD_INPUT, Variant
 from framework.nn.module import Module
-from framework.state import ambient
+from framework.state import ambient, switches, unusual
 from framework.tensor import Tensor
 from kernels.gpu import arrays
 
@@ -109,12 +109,8 @@ class CompiledFunction(Generic[P, R]):
         self.lock = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        tracer = ambient.tracer
-        if tracer is not None:
-            if not tracer.drives or tracer.function is self:
-                return self.function(*args, **kwargs)  # recorded as part of the outer call
-            with tracer.paused():
-                return self(*args, **kwargs)
+        if unusual.threads and (switches.disabled or ambient.detour is not None) and self._turns_off():
+            return self._turned_off(args, kwargs)
         key, leaves = call_key(args, kwargs)
         entry = self.entries.get(key)
         if entry is None:
@@ -128,6 +124,19 @@ class CompiledFunction(Generic[P, R]):
         if entry.driven:
             return self._drive(args, kwargs)
         return self._record(entry, key, args, kwargs, leaves)
+
+    def _turns_off(self) -> bool:
+        """Whether a call is not to be looked up: with compilation disabled, in another call, or watched."""
+        return switches.disabled or ambient.tracer is not None or ambient.watch.announces(self)
+
+    def _turned_off(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tracer = ambient.tracer
+        if tracer is None and not switches.disabled:
+            return ambient.watch.call(self, args, kwargs)
+        if tracer is None or not tracer.drives or tracer.function is self:
+            return self.function(*args, **kwargs)  # recorded as part of the outer call
+        with tracer.paused():
+            return self(*args, **kwargs)
 
     def _enter(self, key: Any, leaves: list[Any]) -> Entry | None:
         """The entry of a key met for the first time; None when there are too many, or all fail alike."""
@@ -233,7 +242,8 @@ class CompiledFunction(Generic[P, R]):
 
     def _drive(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function's Python, with the tensor work between reads of values compiled."""
-        if self.runs_later or self.on_gpu:
+        one_by_one = unusual.threads and ambient.watch is not None and ambient.watch.runs_op_by_op
+        if self.runs_later or self.on_gpu or one_by_one:
             return self.function(*args, **kwargs)
         if self.book.full:
             self.book = Book()

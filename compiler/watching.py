@@ -1,0 +1,95 @@
+"""Who looks at programs while they run, thread by thread: a profiler, a search for NaN, the checks of
+debugging.
+
+A program asks only whether there is anybody in any thread. What a look does is its own business.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernels.cpu import stepping
+
+if TYPE_CHECKING:
+    from compiler.program import Executable
+
+Array = np.ndarray[Any, Any]
+
+
+class Look:
+    """Sees a run of a program. `steps`: whether it is to be run kernel by kernel."""
+
+    steps = False
+
+    def before(self, program: Executable, arrays: Mapping[int, Array]) -> None:
+        """Inputs by number, before anything runs. What it raises stops the call before memory has changed."""
+
+    def kernel(self, program: Executable, number: int) -> None:
+        """Kernel `number` has run, if this look `steps`."""
+
+    def after(
+        self, program: Executable, arrays: Mapping[int, Array], outputs: list[Array], failed: int
+    ) -> None:
+        """The run is over; `failed` where a check found bad input."""
+
+
+class Watched:
+    """How many threads have a look; a program of another thread asks for its own only then."""
+
+    threads = 0
+
+
+class _Own(threading.local):
+    looks: tuple[Look, ...] = ()
+
+
+watched = Watched()
+_own = _Own()
+_counting = threading.Lock()
+
+
+def _after_fork() -> None:
+    """Only one thread of the parent goes on."""
+    global _counting
+    _counting = threading.Lock()
+    watched.threads = int(bool(_own.looks))
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def looks() -> tuple[Look, ...]:
+    """Those of this thread, first one first."""
+    return _own.looks
+
+
+def set_looks(chosen: tuple[Look, ...]) -> None:
+    """Let these, and no others, look at the programs of this thread."""
+    with _counting:
+        watched.threads += bool(chosen) - bool(_own.looks)
+        _own.looks = chosen
+
+
+def run(program: Executable, arrays: Mapping[int, Array], outputs: list[Array], workers: int) -> int:
+    """Run a program under the looks of this thread."""
+    here = _own.looks
+    for look in here:
+        look.before(program, arrays)
+    stepping_looks = [look for look in here if look.steps]
+    if stepping_looks:
+
+        def after(number: int) -> None:
+            for look in stepping_looks:
+                look.kernel(program, number)
+
+        failed = stepping.run(program.program, workers, after)
+    else:
+        failed = program.native(program.program.address, workers)
+    for look in reversed(here):
+        look.after(program, arrays, outputs, failed)
+    return failed
