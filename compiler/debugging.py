@@ -18,6 +18,7 @@ import os
 import sys
 
 HIGHEST = 5
+RECORDINGS, PROGRAMS, GRAPHS, SOURCES, VERIFYING = range(1, HIGHEST + 1)
 
 
 class Ladder:

@@ -14,7 +14,10 @@ import numpy as np
 
 from compiler import binding, watching
 from compiler.binding import Arena, Binding, check_levels, output_types, plan_of
+from compiler.debugging import PROGRAMS, ladder, tell
+from compiler.pictures import Part, Picture
 from compiler.plan import Request
+from compiler.telling import told
 from compiler.watching import watched
 from kernels import memory
 from kernels.cpu import pool, runner
@@ -61,6 +64,8 @@ class Executable:
         self.arena.users.add(self)
         self.plan_seconds = planned - begin
         self.build_seconds = time.perf_counter() - planned
+        if ladder.level >= PROGRAMS:
+            tell(told(self, ladder.level))
 
     def move(self, distance: int) -> None:
         """Follow the arena, which is `distance` bytes further on."""
@@ -113,6 +118,11 @@ class Executable:
         if failed:
             raise RuntimeError(f"bad input found by the check of launch {failed}")
         return outputs
+
+    @property
+    def picture(self) -> Picture:
+        """The graph after the passes, with its kernels."""
+        return Picture(self.request.graph, tuple([Part(k.spec.name, k.nodes) for k in self.plan.kernels]))
 
     @property
     def kernels(self) -> list[KernelView]:

@@ -26,22 +26,30 @@ class Look:
 
     steps = False
 
-    def before(self, program: Executable, arrays: Mapping[int, Array]) -> None:
-        """Inputs by number, before anything runs. What it raises stops the call before memory has changed."""
+    def before(self, program: Executable, arrays: Mapping[int, Array]) -> Any:
+        """Inputs by number, before anything runs. What it raises stops the call before memory has changed;
+        what it returns is handed to the others.
+        """
 
-    def kernel(self, program: Executable, number: int) -> None:
+    def kernel(self, program: Executable, number: int, begun: Any) -> None:
         """Kernel `number` has run, if this look `steps`."""
 
     def after(
-        self, program: Executable, arrays: Mapping[int, Array], outputs: list[Array], failed: int
+        self,
+        program: Executable,
+        arrays: Mapping[int, Array],
+        outputs: list[Array],
+        failed: int,
+        begun: Any,
     ) -> None:
         """The run is over; `failed` where a check found bad input."""
 
 
 class Watched:
-    """How many threads have a look; a program of another thread asks for its own only then."""
+    """How many threads have a look, and what looks `everywhere`; only then does a program ask for its own."""
 
     threads = 0
+    everywhere: tuple[Look, ...] = ()
 
 
 class _Own(threading.local):
@@ -57,7 +65,7 @@ def _after_fork() -> None:
     """Only one thread of the parent goes on."""
     global _counting
     _counting = threading.Lock()
-    watched.threads = int(bool(_own.looks))
+    watched.threads = bool(_own.looks) + bool(watched.everywhere)
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -75,21 +83,28 @@ def set_looks(chosen: tuple[Look, ...]) -> None:
         _own.looks = chosen
 
 
+def set_everywhere(chosen: tuple[Look, ...]) -> None:
+    """Let these look at the programs of all threads, besides those of each thread."""
+    with _counting:
+        watched.threads += bool(chosen) - bool(watched.everywhere)
+        watched.everywhere = chosen
+
+
 def run(program: Executable, arrays: Mapping[int, Array], outputs: list[Array], workers: int) -> int:
     """Run a program under the looks of this thread."""
-    here = _own.looks
-    for look in here:
-        look.before(program, arrays)
-    stepping_looks = [look for look in here if look.steps]
-    if stepping_looks:
+    here = (*watched.everywhere, *_own.looks)
+    begun = [look.before(program, arrays) for look in here]
+    pairs = list(zip(here, begun, strict=True))
+    if any(look.steps for look in here):
 
         def after(number: int) -> None:
-            for look in stepping_looks:
-                look.kernel(program, number)
+            for look, start in pairs:
+                if look.steps:
+                    look.kernel(program, number, start)
 
         failed = stepping.run(program.program, workers, after)
     else:
         failed = program.native(program.program.address, workers)
-    for look in reversed(here):
-        look.after(program, arrays, outputs, failed)
+    for look, start in reversed(pairs):
+        look.after(program, arrays, outputs, failed, start)
     return failed

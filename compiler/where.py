@@ -8,6 +8,7 @@ from __future__ import annotations
 import os.path
 import sys
 import threading
+from typing import Any
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWN = tuple(os.path.join(_ROOT, package) for package in ("framework", "compiler", "kernels"))
@@ -25,6 +26,12 @@ class GradientLine(str):
         place = super().__new__(cls, line)
         place.op, place.made = op, made
         return place
+
+    def __getnewargs__(self) -> Any:
+        return str(self), self.op, self.made
+
+    def __repr__(self) -> str:
+        return f"GradientLine{self.__getnewargs__()}"
 
     @property
     def words(self) -> str:

@@ -70,8 +70,6 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], *, alone
     if op.grads:
         if not in_memory:
             record(op, inputs, attrs, out)
-            if tracer is not None and not tracer.drives:
-                tracer.recorded(out)
         elif 0 < count <= 2 and not op.variadic:
             record_real(op, inputs[0], inputs[1] if count == 2 else None, attrs, out)
         else:
@@ -90,12 +88,13 @@ def require_one_device(inputs: Iterable[Any]) -> None:
 
 
 def _recorded(tracer: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], alone: bool) -> Tensor:
-    """`apply_op` in a recording."""
+    """`apply_op` in a recording, or watched."""
     out = tracer.apply(op, inputs, attrs)
     if isinstance(op, Movement) and not alone:
         _link_view(out, inputs[0], op, attrs)
     if op.grads:
         record(op, inputs, attrs, out)
+        tracer.recorded(out)
     return out
 
 

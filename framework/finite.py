@@ -68,24 +68,24 @@ class Finite(Lookout):
             if kind:
                 raise _error(node, number, kind, g, given, place)
 
-    def before(self, program: Executable, arrays: Mapping[int, Array]) -> None:
+    def before(self, program: Executable, arrays: Mapping[int, Array]) -> list[Array] | None:
         """Compute the recorded graph node by node: it says which one, and nothing has changed yet."""
-        self.known = None
         if not self.forward:
-            return
+            return None
         graph = program.recorded.graph
         # On bad input the program's own check stops it, and the call is made eagerly.
         with contextlib.suppress(ValueError):
-            self.known = finite.check_graph(graph, [arrays[i] for i in range(len(graph.inputs))], self.wanted)
+            return finite.check_graph(graph, [arrays[i] for i in range(len(graph.inputs))], self.wanted)
+        return None
 
     def after(
-        self, program: Executable, arrays: Mapping[int, Array], outputs: list[Array], failed: int
+        self, program: Executable, arrays: Mapping[int, Array], outputs: list[Array], failed: int, begun: Any
     ) -> None:
         """What the program computes is finite where its graph is, or a kernel is wrong."""
-        if self.known is None or failed:
+        if begun is None or failed:
             return
         got = [*outputs, *(arrays[number] for number, _ in program.recorded.writes)]
-        for value, expected, array in zip(program.recorded.graph.outputs, self.known, got, strict=False):
+        for value, expected, array in zip(program.recorded.graph.outputs, begun, got, strict=False):
             if not finite.is_finite(array) and finite.is_finite(expected):
                 kind = "nan" if np.isnan(array).any() else "inf"
                 head = "The ops, computed one by one, are finite; in the compiled program "

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from compiler import debugging
+from compiler import debugging, telling
 from framework import state, watching
 from framework.finite import Finite, wanted_of
 from framework.state import python_effect
@@ -40,7 +40,7 @@ class Config:
 
     @debug.setter
     def debug(self, level: int) -> None:
-        debugging.set_level(level)
+        telling.set_level(level)
 
     @property
     def disable(self) -> bool:

@@ -22,7 +22,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 from compiler.binding import KernelView
+from compiler.debugging import RECORDINGS, ladder, tell
 from compiler.errors import CompilerError, LoweringError, TraceError, latest
+from compiler.pictures import Picture
 from compiler.where import user_line_of
 from framework.capture.book import Book
 from framework.capture.driver import Driver
@@ -205,6 +207,8 @@ class CompiledFunction(Generic[P, R]):
             elif draft is not None and not entry.variants:
                 why = draft.words
             self.history.append(Record(reason or why, time.perf_counter() - begin, variant))
+            if ladder.level >= RECORDINGS:
+                self._tell(why, reason)
             if variant is None:
                 if self.strict and not raised:
                     raise CompileError(
@@ -229,6 +233,14 @@ class CompiledFunction(Generic[P, R]):
         for undo in reversed(variant.undo):
             undo()
         return self.function(*args, **kwargs)
+
+    def _tell(self, why: str, refused: str) -> None:
+        """Say what was recorded, and what came of it."""
+        record, name = self.history[-1], getattr(self.function, "__qualname__", repr(self.function))
+        kernels = "" if record.variant is None else f", {len(record.variant.executable.plan.kernels)} kernels"
+        outcome = f"; driven, its Python runs at every call: {refused}" if refused else kernels
+        number, time_taken = len(self.history) - 1, f"{record.seconds * 1e3:.0f} ms"
+        tell(f"recording {number} of {name}: {why} ({time_taken}){outcome}")
 
     def _replay(
         self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
@@ -376,11 +388,19 @@ class CompiledFunction(Generic[P, R]):
     @property
     def kernels(self) -> Sequence[KernelView]:
         """Kernels of the newest program; raises RuntimeError before there is one."""
+        return self._newest().executable.kernels
+
+    def _newest(self) -> Variant:
         variants = [r.variant for r in self.history if r.variant is not None]
         if not variants:
             reasons = "; ".join(r.reason for r in self.history) or "it was not called yet"
-            raise RuntimeError(f"there are no kernels: {reasons}")
-        return variants[-1].executable.kernels
+            raise RuntimeError(f"there is no program: {reasons}")
+        return variants[-1]
+
+    @property
+    def graph(self) -> Picture:
+        """The graph of the newest program after the passes, with its kernels: printable, and a picture."""
+        return self._newest().executable.picture
 
     def explain(self) -> Explanation:
         """What became of this function: printable, with the facts as attributes."""
