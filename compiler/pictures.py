@@ -146,7 +146,7 @@ def svg(graph: Graph, parts: Sequence[Part] = ()) -> str:
     shown = _shown(graph)
     place = _places(graph, shown)
     kernel = {v: number for number, part in enumerate(parts) for v in part.nodes}
-    width = max((x for x, _ in place.values()), default=0) + _WIDTH + _MARGIN
+    width = max((x for x, _ in place.values()), default=0) + _WIDTH + _GAP + _MARGIN
     height = max((y for _, y in place.values()), default=0) + _HEIGHT + _MARGIN
     body: list[str] = []
     for v in shown:
@@ -187,6 +187,11 @@ def _edge(start: tuple[int, int], end: tuple[int, int]) -> str:
     u, w = end[0] + _WIDTH // 2, end[1]
     middle = (y + w) // 2
     path = f"M{x} {y} C{x} {middle} {u} {middle} {u} {w}"
+    if w - y > _RISE and abs(x - u) < _WIDTH:
+        # Past the boxes between, and not behind them.
+        x, y, u, w = start[0] + _WIDTH, y - _HEIGHT // 2, end[0] + _WIDTH, w + _HEIGHT // 2
+        beside = max(x, u) + _GAP
+        path = f"M{x} {y} C{beside} {y} {beside} {w} {u} {w}"
     return f'<path d="{path}" fill="none" stroke="#888" stroke-width="1" marker-end="url(#tip)"/>'
 
 

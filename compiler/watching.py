@@ -31,6 +31,9 @@ class Look:
         what it returns is handed to the others.
         """
 
+    def ready(self, program: Executable, begun: Any) -> None:
+        """The first kernel is about to run, if this look `steps`."""
+
     def kernel(self, program: Executable, number: int, begun: Any) -> None:
         """Kernel `number` has run, if this look `steps`."""
 
@@ -96,13 +99,17 @@ def run(program: Executable, arrays: Mapping[int, Array], outputs: list[Array], 
     begun = [look.before(program, arrays) for look in here]
     pairs = list(zip(here, begun, strict=True))
     if any(look.steps for look in here):
+        stepping_ones = [(look, start) for look, start in pairs if look.steps]
+
+        def ready() -> None:
+            for look, start in stepping_ones:
+                look.ready(program, start)
 
         def after(number: int) -> None:
-            for look, start in pairs:
-                if look.steps:
-                    look.kernel(program, number, start)
+            for look, start in stepping_ones:
+                look.kernel(program, number, start)
 
-        failed = stepping.run(program.program, workers, after)
+        failed = stepping.run(program.program, workers, ready, after)
     else:
         failed = program.native(program.program.address, workers)
     for look, start in reversed(pairs):

@@ -123,10 +123,11 @@ contiguous_format = "contiguous_format"
 preserve_format = "preserve_format"
 
 if _TYPE_CHECKING:
-    from framework import nn, optim, serialization, utils
+    from framework import nn, optim, profiler, serialization, utils
     from framework.capture.compile import CompileError, compile
     from framework.configuration import get_num_threads, set_num_threads, show_config
     from framework.finite import NonFiniteError
+    from framework.profiler import profile
     from framework.serialization import load, save
     from framework.settings import config
 
@@ -134,6 +135,8 @@ if _TYPE_CHECKING:
 _LAZY = {
     "nn": "framework.nn",
     "optim": "framework.optim",
+    "profile": "framework.profiler",
+    "profiler": "framework.profiler",
     "serialization": "framework.serialization",
     "utils": "framework.utils",
     "CompileError": "framework.capture.compile",

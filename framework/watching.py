@@ -45,8 +45,11 @@ class Lookout(watching.Look):
     ) -> None:
         """The gradients of a node were computed, in a backward pass at `place`."""
 
-    def called(self, function: Any, begun: Any) -> None:
-        """A compiled function has returned, or raised."""
+    def called(self, function: Any, recordings: Sequence[Any], begun: Any) -> None:
+        """A compiled function has returned, or raised; what it recorded meanwhile."""
+
+    def failed(self, begun: Any) -> None:
+        """What was begun has raised."""
 
 
 class Watch:
@@ -67,7 +70,7 @@ class Watch:
         arrays = [concrete(x) if isinstance(x, Tensor) else x for x in inputs]
         begun = [lookout.begin() for lookout in self.lookouts]
         out = _new(Tensor)
-        data = out._data = op.compute(*arrays, **attrs)
+        data = out._data = self._guarded(begun, lambda: op.compute(*arrays, **attrs))
         for lookout, start in zip(self.lookouts, begun, strict=True):
             lookout.op(op, [_operand(x, a) for x, a in zip(inputs, arrays, strict=True)], attrs, data, start)
         return out
@@ -79,13 +82,14 @@ class Watch:
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a compiled function."""
-        begun = [lookout.begin() for lookout in self.lookouts]
+        begun, before = [lookout.begin() for lookout in self.lookouts], len(function.history)
         self.coming = function
         try:
             return function(*args, **kwargs)
         finally:
+            self.coming = None
             for lookout, start in zip(self.lookouts, begun, strict=True):
-                lookout.called(function, start)
+                lookout.called(function, function.history[before:], start)
 
     def recorded(self, out: Tensor) -> None:
         """Note the line of the op that made `out`."""
@@ -107,10 +111,19 @@ class Watch:
     ) -> Any:
         """What `run` gives, the gradients of `node`."""
         begun = [lookout.begin() for lookout in self.lookouts]
-        results = run()
+        results = self._guarded(begun, run)
         for lookout, start in zip(self.lookouts, begun, strict=True):
             lookout.gradient(node, grads, results, place, start)
         return results
+
+    def _guarded(self, begun: list[Any], run: Callable[[], Any]) -> Any:
+        """What `run` gives; when it raises, the lookouts are told."""
+        try:
+            return run()
+        except BaseException:
+            for lookout, start in zip(self.lookouts, begun, strict=True):
+                lookout.failed(start)
+            raise
 
     def custom(self, node: Node, name: str, grads: list[Any], run: Callable[[], Sequence[Any]]) -> Any:
         """`gradients` of a function whose backward is Python: the ops in it have lines of their own."""

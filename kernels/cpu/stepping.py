@@ -16,8 +16,9 @@ from kernels.cpu.runner import Program, native_run
 _COUNT, _LAUNCHES, _CONNECTED = 0, 1, 6
 
 
-def run(program: Program, workers: int, after: Callable[[int], None]) -> int:
-    """Run `program` as its native call does, each kernel by itself; `after(number)` follows each kernel.
+def run(program: Program, workers: int, ready: Callable[[], None], after: Callable[[int], None]) -> int:
+    """Run `program` as its native call does, each kernel by itself: `ready()` comes before the first,
+    `after(number)` follows each.
 
     Kernels that otherwise share a launch run one after the other, each still cut among the threads. Returns
     0, or the number of the launch whose check found bad input.
@@ -25,14 +26,15 @@ def run(program: Program, workers: int, after: Callable[[int], None]) -> int:
     native = native_run()
     head = program.head.copy()
     row = np.zeros(4, np.int64)
-    head[_COUNT], head[_LAUNCHES] = 1, row.ctypes.data
+    head[_COUNT], head[_LAUNCHES] = 0, row.ctypes.data
+    native(head.ctypes.data, workers)  # connects the arrays
+    head[_COUNT], head[_CONNECTED] = 1, 0
+    ready()
     for launch, (start, stop, size, flag) in enumerate(program.launches.tolist()):
         parts = _parts(program, start, stop)
         for number, first, end in parts:
             row[:] = first, end, size if end - first > 1 else 0, flag if end == stop else 0
-            failed = native(head.ctypes.data, workers)
-            head[_CONNECTED] = 0  # from here on the arrays are connected
-            if failed:
+            if native(head.ctypes.data, workers):
                 return launch + 1
             if number >= 0:
                 after(number)
