@@ -40,6 +40,15 @@ class NonFiniteError(FloatingPointError, RuntimeError):
     """A NaN or an infinity was found. `op` is the op's name, `where` the user's line, `kind` "nan" or
     "inf", `finite` whether each operand was finite, `made` for a gradient the line of the op that it is the
     gradient of.
+
+    Example::
+
+        >>> with fw.config(check_finite=True):
+        ...     fw.zeros(2).log()
+        Traceback (most recent call last):
+            ...
+        compiler.finite.NonFiniteError: log gives -inf: 2 of 2 elements of float32[2], first at [0]
+        ...
     """
 
     def __init__(

@@ -63,10 +63,10 @@ class detect_anomaly(set_detect_anomaly):  # noqa: N801
 
         >>> x = fw.tensor([0.0, 1.0], requires_grad=True)
         >>> with fw.autograd.detect_anomaly():
-        ...     (x / x).sum().backward()
+        ...     (x.sqrt() * 0).sum().backward()
         Traceback (most recent call last):
             ...
-        compiler.finite.NonFiniteError: Function 'DivBackward0' returned nan values in its 0th output.
+        compiler.finite.NonFiniteError: Function 'SqrtBackward0' returned nan values in its 0th output.
         ...
     """
 

@@ -71,7 +71,17 @@ def backward(
     create_graph: bool = False,
     inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Add the gradient of `tensors` to the `.grad` of the leaves (or only of `inputs`) they depend on."""
+    """Add the gradient of `tensors` to the `.grad` of the leaves (or only of `inputs`) they depend on.
+
+    Shapes: a gradient in `grad_tensors` has the shape of its tensor; a tensor of one element needs none.
+
+    Example::
+
+        >>> x = fw.tensor([3.0], requires_grad=True)
+        >>> fw.autograd.backward((x * x).sum())
+        >>> x.grad
+        tensor([6.])
+    """
     roots = _sequence(tensors)
     targets = None if inputs is None else _sequence(inputs)
     if targets is not None and not targets:
@@ -104,7 +114,16 @@ def grad(
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of `outputs` with respect to `inputs`; `.grad` is left alone. Raises RuntimeError on an
-    unused input."""
+    unused input.
+
+    Shapes: a gradient has the shape of its input.
+
+    Example::
+
+        >>> x = fw.tensor([3.0], requires_grad=True)
+        >>> fw.autograd.grad((x * x).sum(), x)
+        (tensor([6.]),)
+    """
     if is_grads_batched:
         raise NotImplementedError("is_grads_batched is not available; call grad once for each row")
     roots, targets = _sequence(outputs), _sequence(inputs)
@@ -298,6 +317,24 @@ class Function:
     """Base of custom differentiable functions: static `forward(ctx, *args)` and `backward(ctx, *gradients)`.
 
     With a static `setup_context(ctx, inputs, output)`, forward takes no ctx. Call it as `Name.apply(*args)`.
+
+    Shapes: any; `backward` gives a gradient of the shape of each input.
+
+    Example::
+
+        >>> class Square(fw.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x * x
+        ...     @staticmethod
+        ...     def backward(ctx, g):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 2 * x * g
+        >>> x = fw.tensor([3.0], requires_grad=True)
+        >>> Square.apply(x).sum().backward()
+        >>> x.grad
+        tensor([6.])
     """
 
     @staticmethod
@@ -374,7 +411,21 @@ def _save(ctx: FunctionCtx, outputs: tuple[Any, ...]) -> None:
 
 
 def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a `backward` that cannot itself be differentiated."""
+    """Decorate a `backward` that cannot itself be differentiated.
+
+    Example::
+
+        >>> class Twice(fw.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return 2 * x
+        ...     @staticmethod
+        ...     @fw.autograd.once_differentiable
+        ...     def backward(ctx, g):
+        ...         return 2 * g
+        >>> Twice.apply(fw.ones(2))
+        tensor([2., 2.])
+    """
 
     @functools.wraps(function)
     def wrapped(ctx: Any, *grads: Any) -> Any:

@@ -53,6 +53,14 @@ class Span:
 
     `kind` is "op", "gradient", "compiled", "program", "kernel" or "user"; `bytes` is what was read and
     written; `inside` the span around it.
+
+    Example::
+
+        >>> x = fw.ones(4)
+        >>> with fw.profile() as p:
+        ...     y = x + 1
+        >>> p.spans[0].name, p.spans[0].kind, p.spans[0].bytes
+        ('add', 'op', 32)
     """
 
     name: str
@@ -73,7 +81,16 @@ class Span:
 
 @dataclass
 class Row:
-    """The spans of one name and kind, added up; times in nanoseconds."""
+    """The spans of one name and kind, added up; times in nanoseconds.
+
+    Example::
+
+        >>> x = fw.ones(4)
+        >>> with fw.profile() as p:
+        ...     y = x + 1
+        >>> [(row.name, row.count, row.bytes) for row in p.rows()]
+        [('add', 1, 32)]
+    """
 
     name: str
     kind: str
@@ -196,7 +213,13 @@ def _facts(program: Executable) -> list[tuple[str, int, str, str]]:
 
 
 class ProfilerActivity:
-    """What PyTorch lets one choose from. There is one processor here, and it is always seen."""
+    """What PyTorch lets one choose from. There is one processor here, and it is always seen.
+
+    Example::
+
+        >>> fw.profiler.ProfilerActivity.CPU
+        'CPU'
+    """
 
     CPU = "CPU"
 
@@ -214,9 +237,9 @@ class profile:  # noqa: N801 -- PyTorch's name
         >>> x = fw.ones(3, 4)
         >>> with fw.profile() as p:
         ...     with fw.profiler.record_function("two ops"):
-        ...         y = x.exp().sum()
+        ...         y = x.exp().sqrt()
         >>> [(span.name, span.kind, span.bytes) for span in p.spans]
-        [('exp', 'op', 96), ('sum', 'op', 52), ('two ops', 'user', 0)]
+        [('exp', 'op', 96), ('sqrt', 'op', 96), ('two ops', 'user', 0)]
     """
 
     @python_effect

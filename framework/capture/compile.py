@@ -62,7 +62,19 @@ _LATER = {
 
 
 class CompileError(CompilerError, RuntimeError):
-    """A function compiled with strict=True cannot be replayed; the message names the line."""
+    """A function compiled with strict=True cannot be replayed; the message names the line.
+
+    Example::
+
+        >>> @fw.compile(strict=True)
+        ... def step(x):
+        ...     print("a replay runs no Python")
+        ...     return x + 1
+        >>> step(fw.ones(2))
+        Traceback (most recent call last):
+            ...
+        framework.capture.compile.CompileError: <function step at ...> cannot be replayed: ...
+    """
 
 
 @dataclass
@@ -413,6 +425,10 @@ class CompiledFunction(Generic[P, R]):
             self.refused,
         )
 
+    def __dir__(self) -> list[str]:
+        own = ("explain", "function", "graph", "history", "kernels", "strict", "variants")
+        return sorted({*own, *dir(self.function)})
+
     def __repr__(self) -> str:
         return f"<compiled {self.function!r}: {len(self.variants)} variants>"
 
@@ -512,7 +528,17 @@ def compile(function: Any = None, *, strict: bool = False) -> Any:
             optimizer.step()
             return loss
 
+    `explain()` says what became of it, `kernels[i].source` is what runs, `graph` draws it.
 
+    Example::
+
+        >>> @fw.compile
+        ... def scaled(x):
+        ...     return x * 2 + 1
+        >>> scaled(fw.tensor([1.0, 2.0]))
+        tensor([3., 5.])
+        >>> scaled.explain().mode, len(scaled.kernels)
+        ('replay', 1)
     """
     if function is None:
         return functools.partial(compile, strict=strict)
