@@ -1,6 +1,6 @@
 """Which op made the first NaN or the first infinity, told from its operands and its result.
 
-Knows ops and arrays; who looks, and at what, is others' business (framework/watching.py,
+Knows ops and arrays; who looks, and at what, is others' business (framework/lookout.py,
 compiler/watching.py).
 
 An op is reported when its result has a NaN, or when its result has an infinity and its operands have none.

@@ -5,13 +5,13 @@ Knows when to look; what is looked at is finite.py's.
 
 from __future__ import annotations
 
-from framework import watching
+from framework import lookout
 from framework.finite import Finite, wanted_of
 from framework.state import python_effect
 
 
 def _here() -> list[Finite]:
-    return [x for x in watching.lookouts() if isinstance(x, Finite) and not x.forward]
+    return [x for x in lookout.lookouts() if isinstance(x, Finite) and not x.forward]
 
 
 def is_anomaly_enabled() -> bool:
@@ -42,9 +42,9 @@ class set_detect_anomaly:  # noqa: N801 -- PyTorch's name
 
     def _set(self, chosen: list[Finite]) -> None:
         for x in _here():
-            watching.remove(x)
+            lookout.remove(x)
         for x in chosen:
-            watching.add(x)
+            lookout.add(x)
 
     def __enter__(self) -> None:
         pass

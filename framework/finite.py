@@ -17,8 +17,8 @@ from compiler.ir import Apply
 from compiler.ops.op import Op
 from compiler.where import GradientLine, user_line
 from framework.graph import Node, OpNode, Saved
+from framework.lookout import Lookout, modules_here
 from framework.tensor import Tensor
-from framework.watching import Lookout, modules_here
 
 if TYPE_CHECKING:
     from compiler.program import Executable

@@ -23,11 +23,11 @@ import numpy as np
 
 from compiler.ops.op import Op
 from compiler.where import GradientLine, user_line
-from framework import watching
+from framework import lookout
 from framework.graph import Node
+from framework.lookout import Lookout, modules_here
 from framework.state import python_effect
 from framework.tensor import Tensor
-from framework.watching import Lookout, modules_here
 from kernels.cost import cost
 
 if TYPE_CHECKING:
@@ -260,14 +260,14 @@ class profile:  # noqa: N801 -- PyTorch's name
 
     @python_effect
     def __enter__(self) -> profile:
-        watching.add(self._spans)
+        lookout.add(self._spans)
         self._begun = time.perf_counter()
         return self
 
     @python_effect
     def __exit__(self, *exception: object) -> None:
         self.seconds += time.perf_counter() - self._begun
-        watching.remove(self._spans)
+        lookout.remove(self._spans)
         if self.on_trace_ready is not None:
             self.on_trace_ready(self)
 
@@ -382,7 +382,7 @@ class record_function(contextlib.ContextDecorator):  # noqa: N801
         return record_function(self.name, self.args)
 
     def __enter__(self) -> record_function:
-        profiles = [x for x in watching.lookouts() if isinstance(x, _Spans)]
+        profiles = [x for x in lookout.lookouts() if isinstance(x, _Spans)]
         self.begun.append([(x, x.begin()) for x in profiles])
         return self
 

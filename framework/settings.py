@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compiler import debugging, telling
-from framework import state, watching
+from framework import lookout, state
 from framework.finite import Finite, wanted_of
 from framework.state import python_effect
 
@@ -62,9 +62,9 @@ class Config:
         wanted = wanted_of(value) if value else None
         before = _finite()
         if before is not None:
-            watching.remove(before)
+            lookout.remove(before)
         if wanted is not None:
-            watching.add(Finite(wanted))
+            lookout.add(Finite(wanted))
 
     @python_effect
     def __setattr__(self, name: str, value: Any) -> None:
@@ -119,7 +119,7 @@ class Settings:
 
 
 def _finite() -> Finite | None:
-    return next((x for x in watching.lookouts() if isinstance(x, Finite) and x.forward), None)
+    return next((x for x in lookout.lookouts() if isinstance(x, Finite) and x.forward), None)
 
 
 def _word(found: Finite) -> bool | str:
