@@ -6,6 +6,7 @@ Knows frames only.
 from __future__ import annotations
 
 import os.path
+import re
 import sys
 import threading
 from typing import Any
@@ -50,6 +51,18 @@ _inherited = _Inherited()
 _files: dict[str, str] = {}
 
 
+def _named(path: str) -> str:
+    """What a user calls a file: its name, or the number of a notebook's cell, whose file has none."""
+    if match := re.match(r"<ipython-input-(\d+)-", path):
+        return f"cell {match[1]}"
+    if "ipykernel_" in path:
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
+        if path in cells:
+            return f"cell {cells[path]}"
+    return os.path.basename(path)
+
+
 def user_line() -> str:
     """`file.py:41` of the innermost caller outside the project; empty when there is none."""
     if _inherited.line:
@@ -59,7 +72,7 @@ def user_line() -> str:
         path = frame.f_code.co_filename
         file = _files.get(path)
         if file is None:
-            file = _files[path] = "" if path.startswith(_OWN) else os.path.basename(path)
+            file = _files[path] = "" if path.startswith(_OWN) else _named(path)
         if file:
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
@@ -92,6 +105,6 @@ def user_line_of(error: BaseException) -> str:
     while step is not None:
         code = step.tb_frame.f_code
         if not code.co_filename.startswith(_OWN):
-            found = f"{os.path.basename(code.co_filename)}:{step.tb_lineno}: "
+            found = f"{_named(code.co_filename)}:{step.tb_lineno}: "
         step = step.tb_next
     return found

@@ -59,7 +59,7 @@ def show_config() -> str:
         settings       config(debug=0, disable=False, check_finite=False)
     """
     facts = {
-        "Tracefuse": _version("tracefuse"),
+        "Tracefuse": _version("tracefuse").replace("not installed", "run from its folder"),
         "Python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         **{library: _version(library) for library in _LIBRARIES},
         "CPU features": " ".join(sorted(target.features())),

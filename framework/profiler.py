@@ -113,6 +113,8 @@ class _Spans(Lookout):
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self.open: list[Span] = []
+        # Spans of kernels whose facts are looked up when there is time: counting their work takes longer.
+        self.unnamed: list[tuple[Span, Executable, int]] = []
 
     def begin(self) -> Span:
         """Open a span; its name comes when it ends."""
@@ -158,7 +160,6 @@ class _Spans(Lookout):
 
     def before(self, program: Executable, arrays: Mapping[int, Any]) -> list[Any]:
         """A program starts: its span, and the time at which its next kernel does."""
-        _facts(program)
         span = self.begin()
         return [span, span.start]
 
@@ -169,11 +170,17 @@ class _Spans(Lookout):
     def kernel(self, program: Executable, number: int, begun: list[Any]) -> None:
         """Kernel `number` is done."""
         end = time.perf_counter_ns()
-        name, nbytes, where, detail = _facts(program)[number]
-        span = Span(name, "kernel", begun[1], inside=begun[0])
+        span = Span("", "kernel", begun[1], inside=begun[0])
         self.open.append(span)
-        self.keep(span, end, bytes=nbytes, where=where, detail=detail)
+        self.keep(span, end)
+        self.unnamed.append((span, program, number))
         begun[1] = time.perf_counter_ns()
+
+    def name_kernels(self) -> None:
+        """Give the spans of kernels their names, bytes, lines and ops."""
+        for span, program, number in self.unnamed:
+            span.name, span.bytes, span.where, span.detail = _facts(program)[number]
+        self.unnamed.clear()
 
     def after(
         self,
@@ -268,12 +275,14 @@ class profile:  # noqa: N801 -- PyTorch's name
     def __exit__(self, *exception: object) -> None:
         self.seconds += time.perf_counter() - self._begun
         lookout.remove(self._spans)
+        self._spans.name_kernels()
         if self.on_trace_ready is not None:
             self.on_trace_ready(self)
 
     @property
     def spans(self) -> list[Span]:
         """Every span, in the order they ended."""
+        self._spans.name_kernels()
         return self._spans.spans
 
     def rows(self) -> list[Row]:

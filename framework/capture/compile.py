@@ -518,7 +518,7 @@ def compile(function: Any = None, *, strict: bool = False) -> Any:
 
     Whole training steps included: forward, `backward()` and `optimizer.step()`. Works as `@compile`,
     `@compile(...)` and `compile(f)`. A function that cannot be replayed is driven (its Python runs at every
-    call); with `strict=True` it raises CompileError instead.
+    call); with `strict=True` it raises CompileError instead::
 
         @fw.compile
         def step(x, y):
