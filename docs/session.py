@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 PARTS = [
     (
         "A session from the first tensor to a fixed NaN and a beaten baseline. It was typed into a real\n"
-        "console by `python docs/session.py`, which wrote this page. Of tracebacks the frames inside Tracefuse\n"
+        "console by `python docs/session.py`, which wrote this page. Of tracebacks frames inside Tracefuse\n"
         "are left out; the times are those of that run, on two virtual cores that did other work as well.\n\n"
         "## Tensors and gradients",
         """
@@ -73,8 +73,8 @@ means
 """,
     ),
     (
-        "Far from both means the density is 0 in float32, and its logarithm `-inf`. The step was stopped before\n"
-        "it changed anything. The way out is to stay with logarithms: `logsumexp` needs no density.",
+        "Far from both means the density is 0 in float32, and its logarithm `-inf`. The step was stopped\n"
+        "before it changed anything. The way out is to stay with logarithms: `logsumexp` needs no density.",
         """
 def log_density(x, mean):
     return -0.5 * (x - mean) ** 2 - 0.5 * fw.log(fw.tensor(2 * fw.pi))
