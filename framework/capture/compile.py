@@ -426,8 +426,8 @@ class CompiledFunction(Generic[P, R]):
         )
 
     def __dir__(self) -> list[str]:
-        own = ("explain", "function", "graph", "history", "kernels", "strict", "variants")
-        return sorted({*own, *dir(self.function)})
+        names = {"function", "history", "strict", *dir(type(self)), *dir(self.function)}
+        return sorted(name for name in names if name[0] != "_" or name.startswith("__"))
 
     def __repr__(self) -> str:
         return f"<compiled {self.function!r}: {len(self.variants)} variants>"
