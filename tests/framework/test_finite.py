@@ -12,6 +12,7 @@ import pytest
 
 import framework as fw
 import framework.nn.functional as F
+from compiler.program import Executable
 from framework import nn
 from framework.state import ambient, unusual
 
@@ -248,3 +249,45 @@ def test_wrong_values_are_refused() -> None:
     with pytest.raises(ValueError, match="check_finite is True"), fw.config(check_finite="both"):
         pass
     assert fw.config.check_finite is False
+
+
+def test_kernels_that_compute_what_their_ops_do_not_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = fw.compile(lambda x: x * 2 + 1)
+    function(fw.ones(8))
+    (program,) = [v.executable for v in function.variants]
+    right, run, made = program.native, Executable.run, []
+
+    def wrong(address: int, workers: int) -> int:
+        failed = right(address, workers)
+        made[0][2] = np.nan
+        return failed
+
+    def noted(self: Any, given: Any, outputs: Any) -> int:
+        made[:] = outputs
+        return run(self, given, outputs)
+
+    monkeypatch.setattr(Executable, "run", noted)
+    monkeypatch.setattr(program, "native", wrong)
+    with (
+        fw.config(check_finite=True),
+        pytest.raises(fw.NonFiniteError, match="one by one, are finite"),
+    ):
+        function(fw.ones(8))
+
+
+def test_what_a_library_masks_in_a_gradient_is_not_reported(form: Callable[[Any], Any]) -> None:
+    # The rule of pow makes log(0) times 0, and masks it.
+    def cubed(x: fw.Tensor, p: fw.Tensor) -> fw.Tensor:
+        loss = (x**p).sum()
+        loss.backward()
+        return loss
+
+    exponent = fw.tensor(3.0, requires_grad=True)
+    with fw.config(check_finite=True):
+        assert form(cubed)(zeros(), exponent).item() == 9.0
+    assert exponent.grad is not None and exponent.grad.isfinite()
+
+
+def test_pooling_over_its_padding_is_not_reported(form: Callable[[Any], Any]) -> None:
+    with fw.config(check_finite=True):
+        assert form(lambda x: F.max_pool1d(x, 2, padding=1))(fw.ones(1, 1, 4)).isfinite().all()
