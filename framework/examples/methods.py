@@ -109,6 +109,12 @@ True
 >>> x = fw.ones(2, requires_grad=True)
 >>> x.is_leaf, (x * 2).is_leaf
 (True, False)
+= is_pinned
+>>> fw.ones(2).is_pinned()
+False
+= get_device
+>>> fw.ones(2).get_device()
+-1
 = is_signed
 >>> fw.ones(2, dtype=fw.uint8).is_signed()
 False

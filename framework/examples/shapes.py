@@ -520,6 +520,13 @@ False
 = get_default_dtype
 >>> fw.get_default_dtype()
 framework.float32
+= get_float32_matmul_precision
+>>> fw.get_float32_matmul_precision()
+'highest'
+= set_float32_matmul_precision
+>>> fw.set_float32_matmul_precision("highest")
+>>> fw.get_float32_matmul_precision()
+'highest'
 = set_default_dtype
 >>> fw.set_default_dtype(fw.float64)
 >>> fw.tensor([1.0]).dtype
