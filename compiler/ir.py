@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler.errors import TraceError
 from compiler.types import TensorType, type_of_array
+from compiler.where import GradientLine
 from kernels.dtypes import DType
 
 if TYPE_CHECKING:
@@ -153,4 +154,7 @@ def _describe(value: Value, names: Mapping[Value, str]) -> str:
             text = f"{op.name}({', '.join(operands)})"
         case _:
             raise AssertionError(f"no text for a {type(value).__name__}")
-    return f"{text}    # {value.where}" if value.where else text
+    where = value.where
+    if not where:
+        return text
+    return f"{text}    # {where}{f', {where.words}' if isinstance(where, GradientLine) else ''}"

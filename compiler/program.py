@@ -12,9 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from compiler import watching
 from compiler.binding import Arena, Binding, check_levels, output_types, plan_of
+from compiler.debugging import PROGRAMS, ladder, tell
+from compiler.pictures import Part, Picture
 from compiler.plan import Request
+from compiler.telling import told
 from compiler.view import KernelView
+from compiler.watching import watched
 from kernels import memory
 from kernels.cpu import edits, pool, runner
 from kernels.cpu.runner import Program
@@ -27,6 +32,7 @@ class Executable:
 
     def __init__(self, request: Request, arena: Arena | None = None) -> None:
         begin = time.perf_counter()
+        # As it was recorded, each node with the line that made it.
         self.recorded = request
         spent: list[float] = []
         self.request, self.plan = plan_of(request, spent)
@@ -58,6 +64,8 @@ class Executable:
         self.pass_seconds = spent[0] if spent else None
         self.plan_seconds = planned - begin
         self.build_seconds = time.perf_counter() - planned
+        if ladder.level >= PROGRAMS:
+            tell(told(self, ladder.level))
 
     def move(self, distance: int) -> None:
         """Follow the arena, which is `distance` bytes further on."""
@@ -85,6 +93,8 @@ class Executable:
         if program.threads != pool.get_num_threads():
             program.fit(pool.get_num_threads())
         workers = pool.address() if program.parallel else 0
+        if watched.threads:
+            return watching.run(self, {**self.bound, **dict(given)}, list(outputs), workers)
         try:
             return self.native(program.address, workers)
         except KeyboardInterrupt:
@@ -118,6 +128,11 @@ class Executable:
         if failed:
             raise RuntimeError(f"bad input found by the check of launch {failed}")
         return outputs
+
+    @property
+    def picture(self) -> Picture:
+        """The graph after the passes, with its kernels."""
+        return Picture(self.request.graph, tuple([Part(k.spec.name, k.nodes) for k in self.plan.kernels]))
 
     @property
     def kernels(self) -> list[KernelView]:

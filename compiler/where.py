@@ -6,11 +6,38 @@ Knows frames only.
 from __future__ import annotations
 
 import os.path
+import re
 import sys
 import threading
+from typing import Any
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWN = tuple(os.path.join(_ROOT, package) for package in ("framework", "compiler", "kernels"))
+
+
+class GradientLine(str):
+    """The line of a backward pass, at nodes that are part of the gradient of `op`; `made` is the line that
+    applied it, empty where that is not known.
+    """
+
+    op: str
+    made: str
+
+    def __new__(cls, line: str, op: str, made: str) -> GradientLine:
+        place = super().__new__(cls, line)
+        place.op, place.made = op, made
+        return place
+
+    def __getnewargs__(self) -> Any:
+        return str(self), self.op, self.made
+
+    def __repr__(self) -> str:
+        return f"GradientLine{self.__getnewargs__()}"
+
+    @property
+    def words(self) -> str:
+        """Of which op, and where that is."""
+        return f"gradient of {self.op} at {self.made}" if self.made else f"gradient of {self.op}"
 
 
 class _Inherited(threading.local):
@@ -24,6 +51,18 @@ _inherited = _Inherited()
 _files: dict[str, str] = {}
 
 
+def _named(path: str) -> str:
+    """What a user calls a file: its name, or the number of a notebook's cell, whose file has none."""
+    if match := re.match(r"<ipython-input-(\d+)-", path):
+        return f"cell {match[1]}"
+    if "ipykernel_" in path:
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
+        if path in cells:
+            return f"cell {cells[path]}"
+    return os.path.basename(path)
+
+
 def user_line() -> str:
     """`file.py:41` of the innermost caller outside the project; empty when there is none."""
     if _inherited.line:
@@ -33,11 +72,16 @@ def user_line() -> str:
         path = frame.f_code.co_filename
         file = _files.get(path)
         if file is None:
-            file = _files[path] = "" if path.startswith(_OWN) else os.path.basename(path)
+            file = _files[path] = "" if path.startswith(_OWN) else _named(path)
         if file:
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def is_own(filename: str) -> bool:
+    """Whether a file is one of this project's packages."""
+    return filename.startswith(_OWN)
 
 
 class made_at:  # noqa: N801 -- a context manager, entered for every node of every pass
@@ -61,6 +105,6 @@ def user_line_of(error: BaseException) -> str:
     while step is not None:
         code = step.tb_frame.f_code
         if not code.co_filename.startswith(_OWN):
-            found = f"{os.path.basename(code.co_filename)}:{step.tb_lineno}: "
+            found = f"{_named(code.co_filename)}:{step.tb_lineno}: "
         step = step.tb_next
     return found

@@ -36,6 +36,7 @@ _require_siblings()
 from math import e, inf, nan, pi
 
 from framework import autograd, cuda, methods, random
+from framework import examples as _examples
 from framework.conversion import finfo, iinfo
 from framework.creation import (
     BFloat16Tensor,
@@ -70,6 +71,9 @@ from framework.creation import (
     zeros_like,
 )
 from framework.device import device
+from framework.examples import methods as _methods
+from framework.examples import numbers as _numbers
+from framework.examples import shapes as _shapes
 from framework.functional import *
 from framework.interop import from_dlpack
 from framework.printing import get_printoptions, set_printoptions
@@ -123,19 +127,27 @@ contiguous_format = "contiguous_format"
 preserve_format = "preserve_format"
 
 if _TYPE_CHECKING:
-    from framework import nn, optim, serialization, utils
+    from framework import cache, nn, optim, profiler, serialization, utils
     from framework.capture.compile import CompileError, compile
     from framework.configuration import get_num_threads, set_num_threads, show_config
+    from framework.finite import NonFiniteError
+    from framework.profiler import profile
     from framework.serialization import load, save
+    from framework.settings import config
 
 # Names that load on first use, with the module they are in; the module itself where that is the name's.
 _LAZY = {
+    "cache": "framework.cache",
     "nn": "framework.nn",
     "optim": "framework.optim",
+    "profile": "framework.profiler",
+    "profiler": "framework.profiler",
     "serialization": "framework.serialization",
     "utils": "framework.utils",
     "CompileError": "framework.capture.compile",
+    "NonFiniteError": "framework.finite",
     "compile": "framework.capture.compile",
+    "config": "framework.settings",
     "get_num_threads": "framework.configuration",
     "load": "framework.serialization",
     "save": "framework.serialization",
@@ -155,5 +167,19 @@ def __getattr__(name: str) -> _Any:
     return found
 
 
+_examples.attach(globals(), _numbers.TABLE)
+_examples.attach(globals(), _shapes.TABLE)
+_examples.attach(Tensor, _methods.TABLE)
+
+if _os.environ.get("TRACEFUSE_CHECK_FINITE"):
+    _import_module("framework.settings")
+
+
+# Modules that a user has a use for; the others are how the package is built.
+_MODULES = ("autograd", "cache", "cuda", "nn", "optim", "profiler", "random", "serialization", "utils")
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    names = {name for name in {*globals(), *_LAZY} if not name.startswith("_") or name.startswith("__")}
+    hidden = {name for name in names if isinstance(globals().get(name), type(_os))}
+    return sorted(names - hidden - {"annotations"} | {*_MODULES})

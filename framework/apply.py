@@ -43,7 +43,7 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], *, alone
 
     `alone`: nobody else has the inputs, and the result is no view of them.
     """
-    tracer = ambient.tracer if unusual.threads else None
+    tracer = ambient.detour if unusual.threads else None
     count, in_memory = len(inputs), tracer is None
     if tracer is None:
         out = _new(Tensor)
@@ -68,7 +68,9 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], *, alone
     if isinstance(op, Movement) and not alone:
         _link_view(out, inputs[0], op, attrs)
     if op.grads:
-        if in_memory and 0 < count <= 2 and not op.variadic:
+        if not in_memory:
+            record(op, inputs, attrs, out)
+        elif 0 < count <= 2 and not op.variadic:
             record_real(op, inputs[0], inputs[1] if count == 2 else None, attrs, out)
         else:
             record(op, inputs, attrs, out)
@@ -86,18 +88,20 @@ def require_one_device(inputs: Iterable[Any]) -> None:
 
 
 def _recorded(tracer: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], alone: bool) -> Tensor:
-    """`apply_op` in a recording."""
+    """`apply_op` in a recording, or watched."""
     out = tracer.apply(op, inputs, attrs)
     if isinstance(op, Movement) and not alone:
         _link_view(out, inputs[0], op, attrs)
     if op.grads:
         record(op, inputs, attrs, out)
+        tracer.recorded(out)
     return out
 
 
 def apply_reshaped(op: Op, x: Tensor, attrs: Mapping[str, Any], shape: tuple[int, ...]) -> Tensor:
     """`op` of `x` in another shape, as one step: the gradient of `op` must take either."""
-    if x._data is not None and not (unusual.threads and ambient.tracer is not None):
+    tracer = ambient.detour if unusual.threads else None
+    if x._data is not None and tracer is None:
         out = _new(Tensor)
         out._data = op.compute(x._data, **attrs).reshape(shape)
         record_real(op, x, None, attrs, out)
@@ -105,6 +109,8 @@ def apply_reshaped(op: Op, x: Tensor, attrs: Mapping[str, Any], shape: tuple[int
     with no_grad():
         out = apply_op(reshape, (apply_op(op, (x,), attrs),), {"shape": shape}, alone=True)
     record(op, (x,), attrs, out)
+    if tracer is not None and not tracer.drives:
+        tracer.recorded(out)
     return out
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compiler.ops.movement import expand
 from compiler.ops.op import typed_number
 from compiler.ops.reduction import sum_to
+from compiler.where import user_line
 from framework.access import array_beside, beside
 from framework.deferred import is_pending
 from framework.engine import Walk, accumulate, alias_of, as_tensor
@@ -28,21 +30,38 @@ from framework.state import (
     is_recording,
     no_grad,
     set_grad_enabled,
+    unusual,
 )
 from framework.tensor import Tensor, edge_of, payload, wrap
 from kernels.dtypes import DType
 from kernels.gpu import arrays
 
+if TYPE_CHECKING:
+    from framework.anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
+
 __all__ = [
     "Function",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "grad",
     "inference_mode",
+    "is_anomaly_enabled",
     "no_grad",
     "once_differentiable",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]
+
+
+# Anomaly detection is loaded when it is first used.
+_LAZY = ("detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("framework.anomaly"), name)
 
 
 def backward(
@@ -52,7 +71,17 @@ def backward(
     create_graph: bool = False,
     inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Add the gradient of `tensors` to the `.grad` of the leaves (or only of `inputs`) they depend on."""
+    """Add the gradient of `tensors` to the `.grad` of the leaves (or only of `inputs`) they depend on.
+
+    Shapes: a gradient in `grad_tensors` has the shape of its tensor; a tensor of one element needs none.
+
+    Example::
+
+        >>> x = fw.tensor([3.0], requires_grad=True)
+        >>> fw.autograd.backward((x * x).sum())
+        >>> x.grad
+        tensor([6.])
+    """
     roots = _sequence(tensors)
     targets = None if inputs is None else _sequence(inputs)
     if targets is not None and not targets:
@@ -85,7 +114,16 @@ def grad(
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of `outputs` with respect to `inputs`; `.grad` is left alone. Raises RuntimeError on an
-    unused input."""
+    unused input.
+
+    Shapes: a gradient has the shape of its input.
+
+    Example::
+
+        >>> x = fw.tensor([3.0], requires_grad=True)
+        >>> fw.autograd.grad((x * x).sum(), x)
+        (tensor([6.]),)
+    """
     if is_grads_batched:
         raise NotImplementedError("is_grads_batched is not available; call grad once for each row")
     roots, targets = _sequence(outputs), _sequence(inputs)
@@ -217,8 +255,13 @@ class FunctionCtx(Node):
             as_tensor(g) if g is not None else wrap(_zeros(shape, dtype, grads)) if self.materialize else None
             for g, (shape, dtype) in zip(grads, self.shapes, strict=True)
         ]
-        results = self.function.backward(self, *given)
-        results = results if isinstance(results, tuple) else (results,)
+        if unusual.threads and ambient.detour is not None and ambient.detour is ambient.watch:
+            results = ambient.watch.custom(
+                self, self.function.__name__, grads, lambda: _tupled(self.function.backward(self, *given))
+            )
+        else:
+            results = self.function.backward(self, *given)
+        results = _tupled(results)
         expected = len(self.needs_input_grad)
         if len(results) < expected or any(r is not None for r in results[expected:]):
             raise RuntimeError(
@@ -253,6 +296,10 @@ class FunctionCtx(Node):
             self.saved = None
 
 
+def _tupled(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
 def _broadcasts(shape: tuple[int, ...], have: tuple[int, ...]) -> bool:
     try:
         return np.broadcast_shapes(shape, have) in (shape, have)
@@ -270,6 +317,24 @@ class Function:
     """Base of custom differentiable functions: static `forward(ctx, *args)` and `backward(ctx, *gradients)`.
 
     With a static `setup_context(ctx, inputs, output)`, forward takes no ctx. Call it as `Name.apply(*args)`.
+
+    Shapes: any; `backward` gives a gradient of the shape of each input.
+
+    Example::
+
+        >>> class Square(fw.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x * x
+        ...     @staticmethod
+        ...     def backward(ctx, g):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 2 * x * g
+        >>> x = fw.tensor([3.0], requires_grad=True)
+        >>> Square.apply(x).sum().backward()
+        >>> x.grad
+        tensor([6.])
     """
 
     @staticmethod
@@ -320,6 +385,8 @@ def _own_output(ctx: FunctionCtx, x: Any, args: tuple[Any, ...]) -> Any:
 
 def _attach(ctx: FunctionCtx, edges: tuple[Edge | None, ...], outputs: tuple[Any, ...]) -> None:
     ctx.edges = edges
+    if unusual.threads and ambient.watch is not None:
+        ambient.watch.lines[ctx] = user_line()
     tensors = [x for x in outputs if isinstance(x, Tensor)]
     ctx.output_count = len(outputs)
     ctx.shapes = tuple((tuple(x.shape), x.dtype) if isinstance(x, Tensor) else ((), None) for x in outputs)
@@ -344,7 +411,21 @@ def _save(ctx: FunctionCtx, outputs: tuple[Any, ...]) -> None:
 
 
 def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a `backward` that cannot itself be differentiated."""
+    """Decorate a `backward` that cannot itself be differentiated.
+
+    Example::
+
+        >>> class Twice(fw.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return 2 * x
+        ...     @staticmethod
+        ...     @fw.autograd.once_differentiable
+        ...     def backward(ctx, g):
+        ...         return 2 * g
+        >>> Twice.apply(fw.ones(2))
+        tensor([2., 2.])
+    """
 
     @functools.wraps(function)
     def wrapped(ctx: Any, *grads: Any) -> Any:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from importlib import metadata
 
+import numpy as np
+
 from framework import cuda
+from framework.settings import config
 from framework.state import guarded, python_effect
 from kernels import cache
 from kernels.cpu import pool, target
@@ -34,28 +38,63 @@ def _gpus() -> str:
     return ", ".join(names)
 
 
+def _blas() -> str:
+    """What NumPy multiplies matrices with, for eager code."""
+    found = np.show_config(mode="dicts")
+    facts = (found or {}).get("Build Dependencies", {}).get("blas", {})
+    return f"{facts.get('name', 'unknown')} {facts.get('version', '')}".strip()
+
+
 def show_config() -> str:
     """One line for each fact that decides how programs are compiled and run; print it or put it in a
-    report."""
+    report.
+
+    Example::
+
+        >>> print(fw.show_config())
+        Tracefuse      ...
+        Python         ...
+        numpy          ...
+        ...
+        settings       config(debug=0, disable=False, check_finite=False)
+    """
     facts = {
+        "Tracefuse": _version("tracefuse").replace("not installed", "run from its folder"),
         "Python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         **{library: _version(library) for library in _LIBRARIES},
         "CPU features": " ".join(sorted(target.features())),
         "vector lanes": target.lanes(),
-        "threads": pool.get_num_threads(),
+        "threads": f"{pool.get_num_threads()} of {os.cpu_count()} processors",
+        "BLAS": _blas(),
         "GPU": _gpus(),
-        "kernel cache": cache.folder(),
+        "kernel cache": f"{cache.folder()}, {cache.size() / 1e6:.1f} MB",
+        "settings": config,
     }
     width = max(map(len, facts))
     return "\n".join(f"{name:{width}}  {value}" for name, value in facts.items())
 
 
 def get_num_threads() -> int:
-    """How many threads, the caller's included, a program uses."""
+    """How many threads, the caller's included, a program uses.
+
+    Example::
+
+        >>> fw.get_num_threads() >= 1
+        True
+    """
     return guarded(pool.get_num_threads)
 
 
 @python_effect
 def set_num_threads(count: int) -> None:
-    """Use `count` threads, the caller's included, from the next program on. Raises ValueError below 1."""
+    """Use `count` threads, the caller's included, from the next program on. Raises ValueError below 1.
+
+    Example::
+
+        >>> before = fw.get_num_threads()
+        >>> fw.set_num_threads(1)
+        >>> fw.get_num_threads()
+        1
+        >>> fw.set_num_threads(before)
+    """
     pool.set_num_threads(count)

@@ -15,9 +15,8 @@ from compiler.ops.arithmetic import add
 from compiler.ops.op import run_quietly
 from framework.deferred import Deferred, is_pending, known
 from framework.graph import Edge, Node, OpNode, Saved, TypeOnly
-from framework.state import GradMode, ambient
+from framework.state import GradMode, ambient, unusual
 from framework.tensor import Tensor, edge_of, payload, set_grad, wrap, write
-from framework.watch import unwatched
 from kernels.gpu import arrays
 from kernels.memory import is_own
 
@@ -118,10 +117,15 @@ class Walk:
         # Contributions that leaves still wait for.
         self.awaited: dict[Tensor, int] = {}
         self.needed: set[Any] | None = None
+        # What gives the gradients of an op's node; a watch or a recording puts its own way here.
+        self.rule: Callable[..., list[Any]] = OpNode.gradients
 
     def run(self, roots: list[Tensor], gradients: list[Any]) -> list[Any]:
         """Send `gradients` back from `roots`; the gradients of the targets, None where nothing arrived."""
         self.unpack = _tensors if self.create_graph else _arrays if ambient.tracer is None else _payloads
+        detour = ambient.detour if unusual.threads else None
+        if detour is not None and not detour.drives:
+            self.rule = detour.rule
         edges: list[Edge] = [edge for root in roots if (edge := edge_of(root)) is not None]
         fresh = False
         if self.targets is None and len(edges) == 1 and not self.create_graph:
@@ -142,7 +146,7 @@ class Walk:
             if node.hooks or node.retained:
                 break
             (following,) = node.edges
-            (result,) = unwatched(node.gradients, [g], self.unpack)
+            (result,) = self.rule(node, [g], self.unpack)
             made = result is not g
             if not self.retain_graph:
                 node.release()
@@ -217,10 +221,7 @@ class Walk:
         ):
             return
         ours = isinstance(node, OpNode)  # what a user's backward returns may be held elsewhere
-        if ours and ambient.tracer is not None:
-            results = unwatched(node.gradients, grads, self.unpack)
-        else:
-            results = node.gradients(grads, self.unpack)
+        results = (self.rule if ours else type(node).gradients)(node, grads, self.unpack)
         for edge, g in zip(node.edges, results, strict=True):
             if edge is not None and (g is not None or isinstance(edge[0], Tensor)):
                 self._send(edge, g, ours and all(g is not other for other in grads) and _is_fresh(g))

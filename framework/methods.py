@@ -18,6 +18,7 @@ from framework import (
     creation,
     elementwise,
     functional,
+    html,
     indexing,
     inplace,
     interop,
@@ -164,27 +165,37 @@ def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return functional.where(condition, self, other)
 
 
+def _listed(self: Tensor) -> list[str]:
+    """What completion shows: no internals."""
+    return sorted(name for name in dir(Tensor) if name[0] != "_" or name.startswith("__"))
+
+
 def _reduce_ex(self: Tensor, protocol: Any) -> tuple[Any, ...]:
     return interop.reduce(self, protocol)
 
 
 def _transposed(self: Tensor) -> Tensor:
+    """The dimensions in reverse order, a view."""
     return v.permute(self, tuple(reversed(range(self.ndim))))
 
 
 def _squeeze_(self: Tensor, dim: Any = None) -> Tensor:
+    """As `squeeze`: the tensor itself changes its shape."""
     return _become(self, v.squeeze(self, dim))
 
 
 def _unsqueeze_(self: Tensor, dim: int) -> Tensor:
+    """As `unsqueeze`: the tensor itself changes its shape."""
     return _become(self, v.unsqueeze(self, dim))
 
 
 def _transpose_(self: Tensor, dim0: int, dim1: int) -> Tensor:
+    """As `transpose`: the tensor itself changes its shape."""
     return _become(self, v.transpose(self, dim0, dim1))
 
 
 def _t_(self: Tensor) -> Tensor:
+    """As `t`: the tensor itself changes its shape."""
     return _become(self, v.t(self))
 
 
@@ -267,6 +278,8 @@ _SINGLE: dict[str, Any] = {
     "__iter__": _iterate,
     "__contains__": _contains,
     "__repr__": printing.text,
+    "_repr_html_": html.tensor,
+    "__dir__": _listed,
     "__str__": printing.text,
     "__format__": printing.formatted,
     "__array__": interop.array,

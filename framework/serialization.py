@@ -155,7 +155,17 @@ class _Unpickler(pickle.Unpickler):
 
 
 def save(obj: Any, f: str | Path | IO[bytes], pickle_protocol: int = 4) -> None:
-    """Write tensors and containers of them to a path or a binary file."""
+    """Write tensors and containers of them to a path or a binary file.
+
+    Example::
+
+        >>> import io
+        >>> file = io.BytesIO()
+        >>> fw.save({"w": fw.ones(2)}, file)
+        >>> start = file.seek(0)
+        >>> fw.load(file)
+        {'w': tensor([1., 1.])}
+    """
     if isinstance(f, str | Path):
         with open(f, "wb") as stream:
             save(obj, stream, pickle_protocol)
@@ -177,7 +187,17 @@ def load(
     weights_only: bool = True,
 ) -> Any:
     """What `save` wrote. Raises UnpicklingError for types beyond tensors and containers, unless
-    `weights_only` is False. Memory goes to the device it was on, or to what `map_location` says."""
+    `weights_only` is False. Memory goes to the device it was on, or to what `map_location` says.
+
+    Example::
+
+        >>> import io
+        >>> file = io.BytesIO()
+        >>> fw.save([fw.ones(2)], file)
+        >>> start = file.seek(0)
+        >>> fw.load(file)
+        [tensor([1., 1.])]
+    """
     if isinstance(map_location, str | device):
         number_of(map_location)
     if isinstance(f, str | Path):

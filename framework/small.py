@@ -31,7 +31,7 @@ def unary(op: Elementwise, otherwise: Callable[[Any], Any]) -> Callable[[Any], A
     """`op` on a small tensor of a dtype that it keeps, `otherwise` of anything else."""
 
     def function(input: Any) -> Any:
-        if isinstance(input, Tensor) and not (unusual.threads and ambient.tracer is not None):
+        if isinstance(input, Tensor) and not (unusual.threads and ambient.detour is not None):
             array = input._data
             if array is not None:
                 compute = op.direct.get(array.dtype)
@@ -55,7 +55,7 @@ def binary(op: Elementwise, otherwise: Callable[[Any, Any], Any]) -> Callable[[A
     else."""
 
     def function(input: Any, other: Any) -> Any:
-        if unusual.threads and ambient.tracer is not None:
+        if unusual.threads and ambient.detour is not None:
             return otherwise(input, other)
         x, y = input, other
         left = x._data if isinstance(x, Tensor) else None

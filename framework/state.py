@@ -20,31 +20,45 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Unusual:
-    """How many threads capture, or do not record gradients. While none does, no op asks for the modes of its
-    thread, which would take as long as adding some hundred elements.
+    """How many threads capture, are watched, or do not record gradients. While none does, no op asks for the
+    modes of its thread, which would take as long as adding some hundred elements.
     """
 
     threads: int = 0
 
 
+class Switches:
+    """What holds for all threads: `disabled` runs compiled functions as they were written."""
+
+    disabled: bool = os.environ.get("TRACEFUSE_DISABLE", "0") not in ("", "0")
+
+
+switches = Switches()
 unusual = Unusual()
+unusual.threads += switches.disabled
 _counting = threading.RLock()
 _set = threading.local.__setattr__
 
 
 class Ambient(threading.local):
-    """Per-thread state: `tracer` is the active capture or None, `grad_enabled` whether operations are
-    recorded.
+    """Per-thread state: `tracer` is the active capture or None, `watch` what looks at eager ops (a profiler,
+    a search for NaN) or None, `grad_enabled` whether operations are recorded.
+
+    `detour` is what ops go through in place of being computed at once: the tracer, else the watch, else None.
     """
 
     tracer: Any = None
+    watch: Any = None
+    detour: Any = None
     grad_enabled: bool = True
     default_dtype: DType = dtypes.float32
     _counted: bool = False
 
     def __setattr__(self, name: str, value: Any) -> None:
         _set(self, name, value)
-        counts = self.tracer is not None or not self.grad_enabled
+        if name != "grad_enabled":
+            _set(self, "detour", self.watch if self.tracer is None else self.tracer)
+        counts = self.detour is not None or not self.grad_enabled
         if counts is not self._counted:
             with _counting:
                 _set(self, "_counted", counts)
@@ -54,11 +68,18 @@ class Ambient(threading.local):
 ambient = Ambient()
 
 
+def set_disabled(disabled: bool) -> None:
+    """Let compiled functions of all threads run as they were written, or be compiled again."""
+    with _counting:
+        unusual.threads += bool(disabled) - switches.disabled
+        switches.disabled = bool(disabled)
+
+
 def _after_fork() -> None:
     """Only one thread of the parent goes on."""
     global _counting
     _counting = threading.RLock()
-    unusual.threads = int(ambient._counted)
+    unusual.threads = int(ambient._counted) + switches.disabled
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 from compiler.binding import KernelView
+from compiler.debugging import RECORDINGS, ladder, tell
 from compiler.errors import CompilerError, LoweringError, TraceError, latest
+from compiler.pictures import Picture
 from compiler.where import user_line_of
 from framework.capture.book import Book
 from framework.capture.driver import Driver
@@ -38,7 +40,7 @@ from framework.capture.tracer import Tracer
 from framework.capture.tree import flatten
 from framework.capture.variant import BAD_INPUT, Variant
 from framework.nn.module import Module
-from framework.state import ambient
+from framework.state import ambient, switches, unusual
 from framework.tensor import Tensor
 from kernels.gpu import arrays
 
@@ -64,7 +66,19 @@ _LATER = {
 
 
 class CompileError(CompilerError, RuntimeError):
-    """A function compiled with strict=True cannot be replayed; the message names the line."""
+    """A function compiled with strict=True cannot be replayed; the message names the line.
+
+    Example::
+
+        >>> @fw.compile(strict=True)
+        ... def step(x):
+        ...     print("a replay runs no Python")
+        ...     return x + 1
+        >>> step(fw.ones(2))
+        Traceback (most recent call last):
+            ...
+        framework.capture.compile.CompileError: <function step at ...> cannot be replayed: ...
+    """
 
 
 @dataclass
@@ -113,12 +127,8 @@ class CompiledFunction(Generic[P, R]):
         self.lock = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        tracer = ambient.tracer
-        if tracer is not None:
-            if not tracer.drives or tracer.function is self:
-                return self.function(*args, **kwargs)  # recorded as part of the outer call
-            with tracer.paused():
-                return self(*args, **kwargs)
+        if unusual.threads and (switches.disabled or ambient.detour is not None) and self._turns_off():
+            return self._turned_off(args, kwargs)
         key, leaves = call_key(args, kwargs)
         entry = self.entries.get(key)
         if entry is None:
@@ -132,6 +142,19 @@ class CompiledFunction(Generic[P, R]):
         if entry.driven:
             return self._drive(args, kwargs)
         return self._record(entry, key, args, kwargs, leaves)
+
+    def _turns_off(self) -> bool:
+        """Whether a call is not to be looked up: with compilation disabled, in another call, or watched."""
+        return switches.disabled or ambient.tracer is not None or ambient.watch.announces(self)
+
+    def _turned_off(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tracer = ambient.tracer
+        if tracer is None and not switches.disabled:
+            return ambient.watch.call(self, args, kwargs)
+        if tracer is None or not tracer.drives or tracer.function is self:
+            return self.function(*args, **kwargs)  # recorded as part of the outer call
+        with tracer.paused():
+            return self(*args, **kwargs)
 
     def _enter(self, key: Any, leaves: list[Any]) -> Entry | None:
         """The entry of a key met for the first time; None when there are too many, or all fail alike."""
@@ -200,6 +223,8 @@ class CompiledFunction(Generic[P, R]):
             elif draft is not None and not entry.variants:
                 why = draft.words
             self.history.append(Record(reason or why, time.perf_counter() - begin, variant))
+            if ladder.level >= RECORDINGS:
+                self._tell(why, reason)
             if variant is None:
                 if self.strict and not raised:
                     raise CompileError(
@@ -225,6 +250,14 @@ class CompiledFunction(Generic[P, R]):
             undo()
         return self.function(*args, **kwargs)
 
+    def _tell(self, why: str, refused: str) -> None:
+        """Say what was recorded, and what came of it."""
+        record, name = self.history[-1], getattr(self.function, "__qualname__", repr(self.function))
+        kernels = "" if record.variant is None else f", {len(record.variant.executable.plan.kernels)} kernels"
+        outcome = f"; driven, its Python runs at every call: {refused}" if refused else kernels
+        number, time_taken = len(self.history) - 1, f"{record.seconds * 1e3:.0f} ms"
+        tell(f"recording {number} of {name}: {why} ({time_taken}){outcome}")
+
     def _replay(
         self, variant: Variant, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]
     ) -> Any:
@@ -237,7 +270,8 @@ class CompiledFunction(Generic[P, R]):
 
     def _drive(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function's Python, with the tensor work between reads of values compiled."""
-        if self.runs_later or self.on_gpu:
+        one_by_one = unusual.threads and ambient.watch is not None and ambient.watch.runs_op_by_op
+        if self.runs_later or self.on_gpu or one_by_one:
             return self.function(*args, **kwargs)
         if self.book.full:
             self.book = Book()
@@ -402,11 +436,19 @@ class CompiledFunction(Generic[P, R]):
     @property
     def kernels(self) -> Sequence[KernelView]:
         """Kernels of the newest program; raises RuntimeError before there is one."""
+        return self._newest().executable.kernels
+
+    def _newest(self) -> Variant:
         variants = [r.variant for r in self.history if r.variant is not None]
         if not variants:
             reasons = "; ".join(r.reason for r in self.history) or "it was not called yet"
-            raise RuntimeError(f"there are no kernels: {reasons}")
-        return variants[-1].executable.kernels
+            raise RuntimeError(f"there is no program: {reasons}")
+        return variants[-1]
+
+    @property
+    def graph(self) -> Picture:
+        """The graph of the newest program after the passes, with its kernels: printable, and a picture."""
+        return self._newest().executable.picture
 
     def explain(self, measure: bool = False) -> Explanation:
         """What became of this function: printable, with the facts as attributes; `save` makes a page of it.
@@ -424,6 +466,10 @@ class CompiledFunction(Generic[P, R]):
             measure,
             self.function,
         )
+
+    def __dir__(self) -> list[str]:
+        names = {"function", "history", "strict", *dir(type(self)), *dir(self.function)}
+        return sorted(name for name in names if name[0] != "_" or name.startswith("__"))
 
     def __repr__(self) -> str:
         return f"<compiled {self.function!r}: {len(self.variants)} variants>"
@@ -514,7 +560,7 @@ def compile(function: Any = None, *, strict: bool = False) -> Any:
 
     Whole training steps included: forward, `backward()` and `optimizer.step()`. Works as `@compile`,
     `@compile(...)` and `compile(f)`. A function that cannot be replayed is driven (its Python runs at every
-    call); with `strict=True` it raises CompileError instead.
+    call); with `strict=True` it raises CompileError instead::
 
         @fw.compile
         def step(x, y):
@@ -524,7 +570,17 @@ def compile(function: Any = None, *, strict: bool = False) -> Any:
             optimizer.step()
             return loss
 
+    `explain()` says what became of it, `kernels[i].source` is what runs, `graph` draws it.
 
+    Example::
+
+        >>> @fw.compile
+        ... def scaled(x):
+        ...     return x * 2 + 1
+        >>> scaled(fw.tensor([1.0, 2.0]))
+        tensor([3., 5.])
+        >>> scaled.explain().mode, len(scaled.kernels)
+        ('replay', 1)
     """
     if function is None:
         return functools.partial(compile, strict=strict)

@@ -20,12 +20,15 @@ from compiler.ops.compare import cast
 from compiler.ops.movement import expand, to_write_through
 from compiler.ops.op import Op
 from compiler.types import TensorType
+from compiler.where import GradientLine, made_at, user_line
 from framework.capture.leaving import Leaving
 from framework.capture.reads import Item, item
 from framework.device import device
+from framework.graph import Node, OpNode
 from framework.state import Precision
 from framework.storage import Storage
 from framework.tensor import Tensor
+from framework.watch import unwatched
 from kernels import dtypes
 from kernels.gpu import arrays
 
@@ -102,6 +105,8 @@ class Tracer:
     where: device | None = None
     # Whether memory was written to past its version (`.data`), which histories know their values by.
     unversioned: bool = False
+    # The user's line of the op that a node of the gradient graph is of.
+    lines: weakref.WeakKeyDictionary[Node, str] = field(default_factory=weakref.WeakKeyDictionary)
 
     # Values
 
@@ -111,6 +116,18 @@ class Tracer:
         if op.check is not None:
             self.checked.append(value)
         return self.wrap(value)
+
+    def recorded(self, out: Tensor) -> None:
+        """Note the line of the op that made `out`, for the gradient of that op."""
+        node, source = out._node, self.sources.get(id(out))
+        if node is not None and source is not None:
+            self.lines[node] = source.value.where
+
+    def rule(self, node: OpNode, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
+        """The gradients of an op's node, which say of which op they are."""
+        place = GradientLine(user_line(), node.op.name, self.lines.get(node, ""))
+        with made_at(place):
+            return unwatched(OpNode.gradients, node, grads, unpack)
 
     def share(self, t: Tensor) -> Tensor:
         """Another tensor of the value of `t`; the caller links it to `t`."""

@@ -1,5 +1,7 @@
 """Layers, containers, losses and what they are made of, under PyTorch's names."""
 
+from framework.examples import attach as _attach
+from framework.examples import layers as _layers
 from framework.nn import functional, init, utils
 from framework.nn.activation import (
     ELU,
@@ -174,3 +176,5 @@ __all__ = [
     "init",
     "utils",
 ]
+
+_attach(globals(), _layers.TABLE)

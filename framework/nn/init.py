@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from framework.examples import attach as _attach
+from framework.examples import training as _training
 from framework.random import rand
 from framework.state import no_grad
 from framework.tensor import Tensor
@@ -143,3 +145,6 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
         raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
     fan_in, fan_out = _fans(tensor) if tensor.numel() else (1, 1)
     return calculate_gain(nonlinearity, a) / math.sqrt(fan_in if mode == "fan_in" else fan_out)
+
+
+_attach(globals(), _training.TABLE, "init")

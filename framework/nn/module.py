@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
+from framework.html import module as module_html
 from framework.nn.backward_hooks import call_with_backward_hooks
 from framework.nn.hooks import ForwardHook, ForwardPreHook, HookTable, RemovableHandle
 from framework.nn.parameter import Parameter
@@ -171,7 +172,7 @@ class Module:
 
     def __dir__(self) -> list[str]:
         names = {*dir(type(self)), *self.__dict__, *self._parameters, *self._buffers, *self._modules}
-        return sorted(name for name in names if not name[0].isdigit())
+        return sorted(n for n in names if not n[0].isdigit() and (n[0] != "_" or n.startswith("__")))
 
     @python_effect
     def register_parameter(self, name: str, param: Parameter | None) -> None:
@@ -448,6 +449,9 @@ class Module:
 
     def _get_name(self) -> str:
         return type(self).__name__
+
+    def _repr_html_(self) -> str:
+        return module_html(self)
 
     def __repr__(self) -> str:
         extra = self.extra_repr()

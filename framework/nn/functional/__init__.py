@@ -2,6 +2,8 @@
 dropout.
 """
 
+from framework.examples import attach as _attach
+from framework.examples import functional as _functional
 from framework.nn.functional.activation import (
     celu,
     elu,
@@ -141,3 +143,5 @@ __all__ = [
     "tanhshrink",
     "unfold",
 ]
+
+_attach(globals(), _functional.TABLE)

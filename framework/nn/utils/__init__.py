@@ -1,5 +1,7 @@
 """Helpers around layers: work on all parameters at once, and sequences of different lengths (`rnn`)."""
 
+from framework.examples import attach as _attach
+from framework.examples import training as _training
 from framework.nn.utils import rnn
 from framework.nn.utils.parameters import (
     clear_gradients,
@@ -21,3 +23,5 @@ __all__ = [
     "rnn",
     "vector_to_parameters",
 ]
+
+_attach(globals(), _training.TABLE, "nn_utils")

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from compiler.ops import movement
+from framework.examples import attach as _attach
+from framework.examples import training as _training
 from framework.tensor import Tensor
 from framework.views import stack
 
@@ -63,3 +65,6 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = F
     batches = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     sizes = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
     return [x[:size] for x, size in zip(batches.unbind(0), sizes, strict=True)]
+
+
+_attach(globals(), _training.TABLE, "rnn")

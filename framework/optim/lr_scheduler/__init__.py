@@ -1,5 +1,7 @@
 """Learning-rate schedules, under PyTorch's names."""
 
+from framework.examples import attach as _attach
+from framework.examples import training as _training
 from framework.optim.lr_scheduler.base import LRScheduler
 from framework.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, OneCycleLR
 from framework.optim.lr_scheduler.decay import (
@@ -33,3 +35,5 @@ __all__ = [
     "SequentialLR",
     "StepLR",
 ]
+
+_attach(globals(), _training.TABLE, "lr_scheduler")

@@ -1,5 +1,7 @@
 """Datasets, samplers and the loader, under PyTorch's names."""
 
+from framework.examples import attach as _attach
+from framework.examples import training as _training
 from framework.utils.data.collate import default_collate
 from framework.utils.data.dataset import (
     ConcatDataset,
@@ -33,3 +35,5 @@ __all__ = [
     "default_collate",
     "random_split",
 ]
+
+_attach(globals(), _training.TABLE, "data")
