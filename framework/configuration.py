@@ -45,9 +45,16 @@ def _blas() -> str:
     return f"{facts.get('name', 'unknown')} {facts.get('version', '')}".strip()
 
 
-def show_config() -> str:
-    """One line for each fact that decides how programs are compiled and run; print it or put it in a
-    report.
+class Lines(str):
+    """Text that a REPL shows as `print` does."""
+
+    __slots__ = ()
+
+    __repr__ = str.__str__
+
+
+def show_config() -> Lines:
+    """One line for each fact that decides how programs are compiled and run, as text for a REPL or a report.
 
     Example::
 
@@ -71,7 +78,7 @@ def show_config() -> str:
         "settings": config,
     }
     width = max(map(len, facts))
-    return "\n".join(f"{name:{width}}  {value}" for name, value in facts.items())
+    return Lines("\n".join(f"{name:{width}}  {value}" for name, value in facts.items()))
 
 
 def get_num_threads() -> int:
