@@ -110,6 +110,20 @@ Step = Named | Store
 COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
 
 
+def used(step: Step) -> tuple[str, ...]:
+    """The values that a step uses."""
+    match step:
+        case Call(inputs=inputs):
+            return inputs
+        case Load(index=index):
+            return (index,) if index else ()
+        case Reduce(value=value):
+            return (value,)
+        case Store(value, _, index):
+            return (value, index) if index else (value,)
+    return ()
+
+
 def identity(combine: str, dtype: DType) -> float | int:
     """What a reduction of no elements gives: nothing changes when it is combined with it."""
     if combine in ("add", "mul"):

@@ -7,16 +7,15 @@ other: an ordinary Variant. Which calls a recording serves is asked in dynamic.p
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
 import numpy as np
 
+from compiler.binding import uncollected
 from compiler.dims import Scope, Values, is_symbolic
 from compiler.errors import TraceError
 from compiler.ir import Apply, Const, Graph, Input, Measure, Value, constant
@@ -354,7 +353,7 @@ class Recording:
 
     def instance(self, leaves: Sequence[Any], values: Values) -> Variant:
         """The program for the sizes that `values` gives."""
-        with self.lock, _no_collection():
+        with self.lock, uncollected():
             made = Instance(self, leaves, values)
             held = {id(s.owner) for s in self.sources if id(s.owner) not in self.position}
             variant = Variant(
@@ -379,18 +378,6 @@ def _matters(about: tuple[Tensor, Tensor], tracer: Tracer, handed_out: set[int])
 def _unobserved(record: Callable[[], Any]) -> Any:
     """A recording's gradients run no code of the user's."""
     return record()
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """No cyclic garbage is looked for inside: a plan is so many objects that it takes as long as planning."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 class SettledTracer(Tracer):

@@ -33,6 +33,7 @@ from kernels.spec import (
     Step,
     Store,
     identity,
+    used,
 )
 
 # Vectors of a row that are added up before they are added to its sum.
@@ -150,7 +151,7 @@ class _Loop(Steps):
         aside.
         """
         wanted: set[str] = set()
-        stack = [x for s in self.effects(ELEMENT, phase) for x in _operands(s)]
+        stack = [x for s in self.effects(ELEMENT, phase) for x in used(s)]
         while stack:
             name = stack.pop()
             if name in wanted or self.level(name) != ELEMENT:
@@ -160,7 +161,7 @@ class _Loop(Steps):
             if isinstance(step, Call) and step.function in EXPENSIVE and self.made.get(name, phase) < phase:
                 self.spilled[name] = None
                 continue
-            stack += _operands(step)
+            stack += used(step)
         return [s for s in self.spec.steps if not isinstance(s, Store) and s.out in wanted]
 
     # Text
@@ -451,25 +452,12 @@ def _place_in_text(line: str) -> tuple[int, bool]:
     return len(line) - len(text), text.startswith("for ")
 
 
-def _operands(step: Step) -> tuple[str, ...]:
-    match step:
-        case Call(inputs=inputs):
-            return inputs
-        case Load(index=index):
-            return (index,) if index else ()
-        case Reduce(value=value):
-            return (value,)
-        case Store(value, _, index):
-            return (value, index) if index else (value,)
-    return ()
-
-
 def _phases(spec: LoopSpec) -> dict[str, int]:
     """How many loops over the row must be finished before a value is known."""
     phase: dict[str, int] = {}
     for step in spec.steps:
         if isinstance(step, Store):
             continue
-        before = max((phase[x] for x in _operands(step)), default=0)
+        before = max((phase[x] for x in used(step)), default=0)
         phase[step.out] = before + 1 if isinstance(step, Reduce) and not step.outer else before
     return phase

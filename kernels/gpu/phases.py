@@ -7,21 +7,7 @@ Knows specs; knows no tiles and no text.
 
 from __future__ import annotations
 
-from kernels.spec import ELEMENT, KERNEL, ROW, Call, Index, Load, LoopSpec, Reduce, Step, Store
-
-
-def operands(step: Step) -> tuple[str, ...]:
-    """The values that a step uses."""
-    match step:
-        case Call(inputs=inputs):
-            return inputs
-        case Load(index=index):
-            return (index,) if index else ()
-        case Reduce(value=value):
-            return (value,)
-        case Store(value, _, index):
-            return (value, index) if index else (value,)
-    return ()
+from kernels.spec import ELEMENT, KERNEL, ROW, Call, Index, Load, LoopSpec, Reduce, Step, Store, used
 
 
 def level(spec: LoopSpec, step: Step) -> int:
@@ -89,7 +75,7 @@ class Phases:
         """The values that a step uses in the loop in which it works."""
         if isinstance(step, Reduce) and step.out in self.online:
             return (self.online[step.out].value,)
-        return operands(step)
+        return used(step)
 
     def phase(self, step: Step, last_load: dict[int, int]) -> int:
         """The loop in which a step works, or before which where it belongs to the row."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import accumulate
 
 from kernels.dtypes import DType
-from kernels.gpu.phases import lasts, level, operands
-from kernels.spec import ELEMENT, ROW, Call, Index, Literal, Load, LoopSpec, Reduce, Store
+from kernels.gpu.phases import lasts, level
+from kernels.spec import ELEMENT, ROW, Call, Index, Literal, Load, LoopSpec, Reduce, Store, used
 
 # Registers of a processor, all of which one program may take; the most of one thread, and those that it needs
 # for addresses and inside of functions.
@@ -23,7 +23,7 @@ def held(spec: LoopSpec) -> int:
     in_parts = any(isinstance(s, Reduce) and s.outer for s in spec.steps)
     uses: dict[str, list[int]] = {}
     for number, step in enumerate(spec.steps):
-        for name in operands(step):
+        for name in used(step):
             uses.setdefault(name, []).append(number)
     change = [0] * (len(spec.steps) + 1)
     for number, step in enumerate(spec.steps):
