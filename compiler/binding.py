@@ -6,12 +6,10 @@ Knows plans and addresses; knows no back end.
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +26,7 @@ from compiler.plan import Plan, Planner, Request, accesses
 from compiler.stored import planned
 from compiler.verify import verify
 from kernels import files
+from kernels.memory import uncollected
 
 Array = np.ndarray[Any, Any]
 
@@ -36,24 +35,11 @@ def plan_of(request: Request, spent: list[float] | None = None) -> tuple[Request
     """The optimised request and its plan, from the disk where an earlier process made it; `spent` gets the
     seconds of the passes where none did.
     """
+    # Nothing is freed in a plan's making, and looking for it takes a third of the time for 10,000 nodes.
     with uncollected():
         make = partial(_plan, spent=spent)
         # A plan from the disk went through its passes elsewhere, and is not verified here.
         return make(request) if ladder.level >= VERIFYING else planned(request, make)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No garbage collections inside: nothing is freed in a plan's making, and looking for it takes a third
-    of the time for 10,000 nodes.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _plan(request: Request, spent: list[float] | None = None) -> tuple[Request, Plan]:

@@ -5,11 +5,13 @@ An array's memory comes back when the last view of it is gone. Knows nothing of 
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -115,3 +117,15 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage collections inside, in any thread."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from compiler.binding import uncollected
 from compiler.dims import Scope, Values, is_symbolic
 from compiler.errors import TraceError
 from compiler.ir import Apply, Const, Graph, Input, Measure, Value, constant
@@ -38,6 +37,7 @@ from framework.nn.parameter import Parameter
 from framework.storage import Clock, Storage
 from framework.tensor import Tensor
 from kernels import dtypes
+from kernels.memory import uncollected
 
 # (number of an argument's leaf, axis); the axis of an int is -1.
 Place = tuple[int, int]

@@ -23,6 +23,7 @@ from kernels.errors import BuildError
 from kernels.gpu.code import Code
 from kernels.gpu.inspection import inspect
 from kernels.gpu.launch import Launch, functions
+from kernels.memory import uncollected
 
 # What reports and tests compile for: Ampere, Hopper and Blackwell of NVIDIA, CDNA 3 of AMD.
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "gfx942")
@@ -75,7 +76,8 @@ def attempts(requests: Sequence[tuple[Launch, str]], threads: int | None = None)
             name: BuildError(MISSING.format(name=r[0].name, architecture=r[1])) for name, r in wanted.items()
         }
     elif wanted:
-        with _own_settings(), ThreadPoolExecutor(threads or os.cpu_count()) as workers:
+        # Python 3.11 before 3.11.8 may fail to parse where a collection lets another thread parse in between.
+        with _own_settings(), uncollected(), ThreadPoolExecutor(threads or os.cpu_count()) as workers:
             made = workers.map(lambda item: _attempt(item[0], *item[1]), wanted.items())
             found |= dict(zip(wanted, made, strict=True))
     return [found[name] for name in names]
