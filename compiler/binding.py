@@ -27,6 +27,7 @@ from compiler.stored import planned
 from compiler.verify import verify
 from kernels import files
 from kernels.memory import uncollected
+from kernels.spec import LoopSpec, MatmulSpec
 
 Array = np.ndarray[Any, Any]
 
@@ -77,6 +78,11 @@ class KernelView:
     kernel: Kernel
     source: str
     level: int
+
+    @property
+    def spec(self) -> LoopSpec | MatmulSpec:
+        """What the kernel computes: a loop nest, or a product, over named operands."""
+        return self.kernel.spec
 
     def save(self, path: str | Path) -> None:
         """Write the kernel to a file, for `python -m kernels.bench PATH` or `kernels.files.load`."""

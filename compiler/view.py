@@ -15,7 +15,6 @@ import numpy as np
 from compiler import binding
 from kernels.cpu import edits, runner
 from kernels.files import Placed
-from kernels.spec import LoopSpec, MatmulSpec
 
 Array = np.ndarray[Any, Any]
 
@@ -32,11 +31,6 @@ class KernelView(binding.KernelView):
     cached: bool
     compile_seconds: float
     followed: Callable[[], None] = field(repr=False, compare=False)
-
-    @property
-    def spec(self) -> LoopSpec | MatmulSpec:
-        """What the kernel computes: a loop nest, or a product, over named operands."""
-        return self.kernel.spec
 
     @property
     def edited(self) -> Path | None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.binding import Arena, KernelView
-from compiler.gpu.program import DeviceExecutable
+from compiler.binding import Arena
+from compiler.gpu.program import DeviceExecutable, DeviceKernelView
 from compiler.plan import Request
 from kernels.gpu import arrays
 from kernels.gpu.runner import FLAG
@@ -77,7 +77,7 @@ class ArrayExecutable:
         return outputs
 
     @property
-    def kernels(self) -> list[KernelView]:
+    def kernels(self) -> list[DeviceKernelView]:
         """Every kernel, in the plan's order."""
         return self.inner.kernels
 

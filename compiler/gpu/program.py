@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,26 @@ from compiler.binding import Arena, Binding, KernelView, check_levels, output_ty
 from compiler.lower import Buffer, Kernel
 from compiler.plan import Request, accesses
 from kernels.files import reach
+from kernels.gpu.compile import compiled
+from kernels.gpu.launch import Launch
 from kernels.gpu.runner import Machine, Memory, Program
 from kernels.memory import bytes_at
 from kernels.work import Work
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class DeviceKernelView(KernelView):
+    """One kernel of a GPU's program: `source` is Triton's, `launch` what starts it, maybe with others."""
+
+    launch: Launch = field(repr=False)
+    architecture: str
+
+    @property
+    def ptx(self) -> str:
+        """Its assembly, for the GPU that the program is for, or for "sm_90" where none stands behind it."""
+        return compiled(self.launch, self.architecture).assembly
 
 
 class DeviceExecutable:
@@ -124,10 +140,11 @@ class DeviceExecutable:
         return memory, memory.address + array.ctypes.data - low, span
 
     @property
-    def kernels(self) -> list[KernelView]:
+    def kernels(self) -> list[DeviceKernelView]:
         """Every kernel, in the plan's order."""
         rows = zip(self.plan.kernels, self.plan.levels, self.program.launches, strict=True)
-        return [KernelView(kernel, launch.source, level) for kernel, level, launch in rows]
+        architecture = self.machine.architecture
+        return [DeviceKernelView(k, launch.source, lv, launch, architecture) for k, lv, launch in rows]
 
 
 def _bytes(kind: tuple[tuple[int, ...], np.dtype[Any]]) -> int:

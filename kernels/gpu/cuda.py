@@ -50,6 +50,11 @@ class Cuda:
         self.allocator = Allocator(device)
         self.codes: dict[tuple[object, ...], Code] = {}
 
+    @property
+    def architecture(self) -> str:
+        """As Machine.architecture."""
+        return self.device.architecture
+
     def allocate(self, size: int) -> Block:
         """As Machine.allocate."""
         # In a forked child this raises; the allocator's lock may be held by a thread of the parent.

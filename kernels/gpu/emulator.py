@@ -42,7 +42,9 @@ class HostMemory:
 
 
 class Emulator:
-    """A machine without a device; `architecture` is what it is called."""
+    """A machine without a device; `architecture` is what object code is looked at for."""
+
+    architecture = "sm_90"
 
     def allocate(self, size: int) -> HostMemory:
         """As Machine.allocate."""

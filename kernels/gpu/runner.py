@@ -47,6 +47,11 @@ class Routine(Protocol):
 class Machine(Protocol):
     """What programs run on. Work is done in the order it is given; `read` waits for what was given before."""
 
+    @property
+    def architecture(self) -> str:
+        """What object code for it is made for, e.g. "sm_90"."""
+        ...
+
     def allocate(self, size: int) -> Memory:
         """Memory whose address is a multiple of 256."""
         ...

@@ -248,3 +248,10 @@ def test_kernels_show_their_source() -> None:
     for view in executable.kernels:
         assert "def kernel(" in view.source and repr(view).startswith("<kernel ")
     assert replace(executable.kernels[0], level=3).level == 3
+
+
+def test_kernels_show_their_machine_code() -> None:
+    run = recorded(lambda x: (x * 2).sum(), fw.ones(64, 32))
+    views = DeviceExecutable(run.request, Emulator()).kernels
+    assert views and all(".entry kernel" in view.ptx and ".target sm_90" in view.ptx for view in views)
+    assert [view.spec for view in views] == [k.spec for k in run.executable.plan.kernels]
