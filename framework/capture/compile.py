@@ -77,7 +77,7 @@ class CompileError(CompilerError, RuntimeError):
         >>> step(fw.ones(2))
         Traceback (most recent call last):
             ...
-        framework.capture.compile.CompileError: <function step at ...> cannot be replayed: ...
+        framework.capture.compile.CompileError: step cannot be replayed: ...
     """
 
 
@@ -228,8 +228,8 @@ class CompiledFunction(Generic[P, R]):
             if variant is None:
                 if self.strict and not raised:
                     raise CompileError(
-                        f"{self.function!r} cannot be replayed: {reason}. Move that out of the function, or "
-                        "compile it without strict=True: its Python then runs at every call"
+                        f"{_called(self.function)} cannot be replayed: {reason}. Move that out of the function, "
+                        "or compile it without strict=True: its Python then runs at every call"
                     )
                 # What raised may work next time, in another state; what cannot be recorded never will.
                 entry.errors += 1
@@ -590,3 +590,8 @@ def compile(function: Any = None, *, strict: bool = False) -> Any:
 
 
 __all__: Sequence[str] = ("CompileError", "CompiledFunction", "compile")
+
+
+def _called(function: Any) -> str:
+    """What a function is called in a message; a module is shown."""
+    return getattr(function, "__qualname__", None) or repr(function)
