@@ -228,8 +228,8 @@ class CompiledFunction(Generic[P, R]):
             if variant is None:
                 if self.strict and not raised:
                     raise CompileError(
-                        f"{_called(self.function)} cannot be replayed: {reason}. Move that out of the function, "
-                        "or compile it without strict=True: its Python then runs at every call"
+                        f"{_called(self.function)} cannot be replayed: {reason}. Move that out of the "
+                        "function, or compile it without strict=True: its Python then runs at every call"
                     )
                 # What raised may work next time, in another state; what cannot be recorded never will.
                 entry.errors += 1
