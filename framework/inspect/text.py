@@ -144,20 +144,20 @@ def _few(words: tuple[str, ...], most: int) -> str:
 
 def size(n: float) -> str:
     """Bytes, in the unit that suits them."""
-    for unit in ("B", "kB", "MB"):
-        if n < 1000:
-            return f"{n:.3g} {unit}"
-        n /= 1000
-    return f"{n:.3g} GB"
+    return _scaled(n, ("B", "kB", "MB", "GB"))
 
 
 def count(n: float) -> str:
     """A number, with a prefix for its thousands."""
-    for prefix in ("", "k", "M"):
-        if n < 1000:
-            return f"{n:.3g} {prefix}"
-        n /= 1000
-    return f"{n:.3g} G"
+    return _scaled(n, ("", "k", "M", "G"))
+
+
+def _scaled(n: float, units: tuple[str, ...]) -> str:
+    """A number in the first of `units`, each a thousand of the one before, in which it is below 1000."""
+    number = 0
+    while n >= 1000 and number < len(units) - 1:
+        n, number = n / 1000, number + 1
+    return f"{n:.3g} {units[number]}"
 
 
 def time(seconds: float) -> str:

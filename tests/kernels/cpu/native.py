@@ -57,10 +57,11 @@ def run_reference(
     arrays: Sequence[Array],
     strides: Sequence[Sequence[int]],
     index_strides: Sequence[int] | None = None,
+    offsets: Sequence[int] | None = None,
 ) -> list[Array]:
     """The flat arrays after the reference ran on copies of them."""
     copies = [x.copy() for x in arrays]
-    reference.run(spec, extents, copies, strides, index_strides)
+    reference.run(spec, extents, copies, strides, index_strides, offsets)
     return copies
 
 
@@ -74,11 +75,15 @@ def check(
 ) -> list[Array]:
     """Both results agree on every operand: equal, or floats within `ulps`. Returns the native one."""
     got = run_native(spec, extents, arrays, strides, index_strides)
-    for number, (a, b) in enumerate(
-        zip(got, run_reference(spec, extents, arrays, strides, index_strides), strict=True)
-    ):
-        assert_near(a, b, ulps, f"operand {number} of {spec} over {list(extents)}")
+    wanted = run_reference(spec, extents, arrays, strides, index_strides)
+    assert_all_near(got, wanted, ulps, f"of {spec} over {list(extents)}")
     return got
+
+
+def assert_all_near(got: Sequence[Array], wanted: Sequence[Array], ulps: int, words: str) -> None:
+    """`assert_near` of every operand."""
+    for number, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        assert_near(a, b, ulps, f"operand {number} {words}")
 
 
 def assert_near(got: Array, wanted: Array, ulps: int, words: str = "") -> None:

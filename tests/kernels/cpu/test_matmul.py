@@ -16,7 +16,8 @@ from kernels.cpu import engine, matmul
 from kernels.cpu.target import lanes
 from kernels.dtypes import DType
 from kernels.reference import run_matmul
-from kernels.spec import PRODUCT, Call, Literal, Load, MatmulSpec, Operand, Store
+from kernels.spec import PRODUCT, Call, MatmulSpec, Operand, Store
+from tests.kernels.specs import epilogue_spec
 
 LANES = lanes()
 SIZES = (0, 1, 3, 8, 17, 64, 100)
@@ -189,35 +190,6 @@ def test_operand_constant_over_a_batch() -> None:
     c = np.zeros((3, 20, 40), "f")
     run(spec, (3, 20, 40, 17), [a, np.broadcast_to(weight, (3, 17, 40)), c])
     np.testing.assert_allclose(c, a @ weight, rtol=1e-4, atol=1e-4)
-
-
-def epilogue_spec(block: tuple[int, int] = (4, 2)) -> MatmulSpec:
-    """relu(a @ b + bias), transposed; that less a number a row, added in place to an operand; its mask."""
-    f = dtypes.float32
-    operands = (
-        Operand(f, ROW_MAJOR),
-        Operand(f, ROW_MAJOR),
-        Operand(f, (0, 1)),  # bias
-        Operand(f, TRANSPOSED),
-        Operand(f, (1, 0)),  # one number a row
-        Operand(f, ROW_MAJOR),  # read and written
-        Operand(dtypes.bool_, ROW_MAJOR),
-    )
-    steps = (
-        Load("bias", 2),
-        Call("sum", "add", (PRODUCT, "bias"), f),
-        Literal("zero", 0.0, f),
-        Call("positive", "gt", ("sum", "zero"), dtypes.bool_),
-        Call("relu", "where", ("positive", "sum", "zero"), f),
-        Load("row", 4),
-        Load("old", 5),
-        Call("less", "sub", ("relu", "row"), f),
-        Call("new", "add", ("old", "less"), f),
-        Store("relu", 3),
-        Store("new", 5),
-        Store("positive", 6),
-    )
-    return MatmulSpec("epilogue", 0, f, *block, operands, steps)
 
 
 @pytest.mark.parametrize("n", [10, 64, 300])

@@ -19,6 +19,7 @@ from kernels.gpu.product_tiles import EXACT, TF32, Tile, candidates, ranked
 from kernels.reference import run_matmul
 from kernels.spec import PRODUCT, Call, Index, Literal, Load, MatmulSpec, Operand, Store, pattern
 from kernels.work import Work
+from tests.kernels.specs import epilogue_spec
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -185,28 +186,6 @@ def test_the_gradient_of_a_convolution_sums_over_images_and_positions() -> None:
     operands = tuple(operand(x, F) for x in (a, window, c))
     spec = MatmulSpec("gradient", 2, F, 4, 2, operands, (Store(PRODUCT, 2),), depth=3)
     check(spec, (taps, taps, outputs, inputs, images, height, width), [a, window, c])
-
-
-def epilogue_spec() -> MatmulSpec:
-    """relu(a @ b + bias), transposed; that less a number a row, added in place to an operand; its mask."""
-    row_major, transposed = ("s", 1), (1, "s")
-    forms = (row_major, row_major, (0, 1), transposed, (1, 0), row_major)
-    operands = (*(Operand(F, s) for s in forms), Operand(dtypes.bool_, row_major))
-    steps = (
-        Load("bias", 2),
-        Call("sum", "add", (PRODUCT, "bias"), F),
-        Literal("zero", 0.0, F),
-        Call("positive", "gt", ("sum", "zero"), dtypes.bool_),
-        Call("relu", "where", ("positive", "sum", "zero"), F),
-        Load("row", 4),
-        Load("old", 5),
-        Call("less", "sub", ("relu", "row"), F),
-        Call("new", "add", ("old", "less"), F),
-        Store("relu", 3),
-        Store("new", 5),
-        Store("positive", 6),
-    )
-    return MatmulSpec("epilogue", 0, F, 4, 2, operands, steps)
 
 
 def test_epilogue_with_broadcast_operands_and_several_stores() -> None:
