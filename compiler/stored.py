@@ -23,6 +23,7 @@ from compiler.ops import TABLE
 from compiler.plan import Plan, Request
 from compiler.types import TensorType
 from kernels import cache as disk
+from kernels.cpu.engine import compiler_digest
 from kernels.cpu.target import fingerprint
 
 # Smaller requests are planned about as fast as they are found (a node costs 0.2 ms to plan, a file 0.3 ms to
@@ -71,8 +72,9 @@ def _is_small(value: Value) -> bool:
 def _code_digest() -> str:
     """Digest of the sources that decide a plan, and of the machine it is for."""
     root = Path(__file__).parent
-    digest = hashlib.sha256(f"{fingerprint()} {np.__version__}".encode())
-    for path in sorted([*root.rglob("*.py"), *(root.parent / "kernels").rglob("*.py")]):
+    digest = hashlib.sha256(f"{fingerprint()} {compiler_digest()} {np.__version__}".encode())
+    # Of the kernels package what is below `cpu` is in the back end's own digest, and other folders plan nothing.
+    for path in sorted([*root.rglob("*.py"), *(root.parent / "kernels").glob("*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
