@@ -73,7 +73,7 @@ def _code_digest() -> str:
     """Digest of the sources that decide a plan, and of the machine it is for."""
     root = Path(__file__).parent
     digest = hashlib.sha256(f"{fingerprint()} {compiler_digest()} {np.__version__}".encode())
-    # Of the kernels package what is below `cpu` is in the back end's own digest, and other folders plan nothing.
+    # What is in kernels/cpu is in the back end's own digest; other folders of that package plan nothing.
     for path in sorted([*root.rglob("*.py"), *(root.parent / "kernels").glob("*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
