@@ -65,11 +65,13 @@ class Extremum(NamedTuple):
 def _reduced(op: Op, x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
     if op is reduction.sum and axes and not keepdim and len(axes) == len(shape_of(x)):
         return labelled("SumBackward0", apply_reshaped(op, x, {"axes": axes}, ()))
-    out = apply_op(op, (x,), {"axes": axes})
+    kept = apply_op(op, (x,), {"axes": axes})
     if keepdim or not axes:
-        return out
+        return kept
     # The kept form is a temporary nobody else has, so its row-major reshape need not be a view of it.
-    out = apply_op(movement.reshape, (out,), {"shape": _dropped(x, axes)}, alone=True)
+    out = apply_op(movement.reshape, (kept,), {"shape": _dropped(x, axes)}, alone=True)
+    if kept._memory is not None:  # the gradient reads it, and must see that the result was written to
+        out._memory = kept._memory
     return labelled(_gradient_name(op.name), out)
 
 

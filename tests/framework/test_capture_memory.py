@@ -278,6 +278,29 @@ def test_a_saved_value_changed_inside() -> None:
         assert x.grad is None
 
 
+@pytest.mark.parametrize("prints", [False, True])
+@pytest.mark.parametrize("reduce", ["max", "amin", "softmax"])
+@pytest.mark.parametrize("compiles", [False, True])
+def test_a_saved_result_changed_inside(
+    reduce: str, compiles: bool, prints: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def function(x: fw.Tensor) -> None:
+        out = x.softmax(0) if reduce == "softmax" else getattr(x * 1, reduce)()
+        if prints:
+            print("begun")
+        with fw.no_grad():
+            out.mul_(2).clamp_(-4, 4)
+        out.sum().backward()
+
+    call = CompiledFunction(function) if compiles else function
+    for _ in range(3):
+        x = numbers(3).requires_grad_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            call(x)
+        assert x.grad is None
+    assert capsys.readouterr().out == ("begun\n" * 3 if prints else "")
+
+
 def test_a_saved_tensor_changed_by_a_compiled_call() -> None:
     update = CompiledFunction(lambda w: w.add_(1))
     for _ in range(3):
