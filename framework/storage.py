@@ -13,17 +13,34 @@ from kernels.gpu import arrays
 
 
 class Clock:
-    """Counts the runs of a program for everything it writes at once; `left` when a storage went to another
-    clock."""
+    """Counts the writes of a program's runs for every storage that each of them writes to `count` times."""
 
-    __slots__ = ("left", "time")
+    __slots__ = ("clocks", "count", "time")
+
+    def __init__(self, clocks: Clocks, count: int) -> None:
+        self.clocks, self.count, self.time = clocks, count, 0
+
+
+class Clocks:
+    """The clocks of one program; `left` when a storage went to another's."""
+
+    __slots__ = ("by_count", "left")
 
     def __init__(self) -> None:
-        self.time = 0
+        self.by_count: dict[int, Clock] = {}
         self.left = False
 
+    def of(self, count: int) -> Clock:
+        """The clock of what each run writes to `count` times."""
+        return self.by_count.setdefault(count, Clock(self, count))
 
-_STOPPED = Clock()
+    def tick(self) -> None:
+        """Count one run."""
+        for clock in self.by_count.values():
+            clock.time += clock.count
+
+
+_STOPPED = Clocks().of(0)
 
 
 class Storage:
@@ -45,7 +62,7 @@ class Storage:
         """Let `clock` count from now on: a program of 600 tensors then counts once a run, not 600 times."""
         if self.clock is not clock:
             self.writes += self.clock.time - clock.time
-            self.clock.left = True
+            self.clock.clocks.left = True
             self.clock = clock
 
 

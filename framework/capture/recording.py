@@ -34,7 +34,7 @@ from framework.capture.variant import Variant
 from framework.device import number_of
 from framework.graph import Node
 from framework.nn.parameter import Parameter
-from framework.storage import Clock, Storage
+from framework.storage import Clocks, Storage
 from framework.tensor import Tensor
 from kernels import dtypes
 from kernels.memory import uncollected
@@ -262,7 +262,7 @@ class Recording:
             for c in draft.scope.conditions.values()
             if c.about is None or _matters(c.about, tracer, handed_out)
         ]
-        self.lock, self.clock = threading.RLock(), Clock()
+        self.lock, self.clocks = threading.RLock(), Clocks()
         self.where, number = tracer.where, number_of(tracer.where)
         self.arena, self.backward_arena = machines.arena(number), machines.arena(number)
         self.backward_lock = threading.Lock()
@@ -360,7 +360,7 @@ class Recording:
                 made.tracer, made.result, leaves, lambda: self.held, _unobserved, held, self.numbers, made
             )
             # Instances write the same tensors, and work in the same memory one at a time.
-            variant.recording, variant.lock, variant.clock = self, self.lock, self.clock
+            variant.recording, variant.lock, variant.clocks = self, self.lock, self.clocks
             self.latest = variant
             return variant
 

@@ -47,7 +47,7 @@ from framework.device import number_of
 from framework.graph import Saved
 from framework.nn.module import Module
 from framework.state import structure
-from framework.storage import Clock
+from framework.storage import Clocks, Storage
 from framework.tensor import Tensor, geometry
 from kernels import memory
 from kernels.dtypes import DType
@@ -225,9 +225,9 @@ class Variant:
         self.written_arguments = [
             (position[id(s.owner)], s.counted) for _, s in written if id(s.owner) in position
         ]
-        self.counted_held = {i for i, s in written if s.counted}
-        self.written_held = [i for i, s in written if id(s.owner) not in position]
-        self.clock = Clock()
+        held = [(i, s.counted) for i, s in written if id(s.owner) not in position]
+        self.written_held, self.counted_held = [i for i, _ in held], [(i, n) for i, n in held if n]
+        self.clocks = Clocks()
         self.kinds = [_kind(s.owner) for s in self.sources]
         # Arguments are the caller's: nothing here keeps them alive.
         self.current: list[Tensor | None] = [
@@ -349,7 +349,7 @@ class Variant:
         if self.lifted is not None and not self.lifted.hold(leaves):
             return False
         known = structure.version == self.seen and structure.gradients == self.seen_gradients
-        if (not known or self.clock.left) and self.recheck() is not None:
+        if (not known or self.clocks.left) and self.recheck() is not None:
             return False
         for check in self.checks:
             if not check():
@@ -412,11 +412,14 @@ class Variant:
         written = [self.current[i] for i in self.written_held]
         storages = [t._storage for t in written if t is not None]
         self.written_ids = {id(storage) for storage in storages}
-        for i in self.written_held:
+        counts: dict[Storage, int] = {}
+        for i, count in self.counted_held:
             t = self.current[i]
-            if t is not None and i in self.counted_held:
-                t._storage.follow(self.clock)
-        self.clock.left = False
+            if t is not None:
+                counts[t._storage] = counts.get(t._storage, 0) + count
+        for storage, count in counts.items():
+            storage.follow(self.clocks.of(count))
+        self.clocks.left = False
         self.written_memory = [t._data for t in written if t is not None]
         self.written_alone = all(map(memory.is_own, self.written_memory))  # type: ignore[union-attr]
         self.seen, self.seen_gradients = structure.version, structure.gradients
@@ -491,7 +494,7 @@ class Variant:
         """What a run changes beside memory; doing it a second time only counts more writes."""
         for k, (generator, count) in enumerate(self.draws):
             generator.offset = int(self.draw_memory[2 * k + 1]) + count
-        self.clock.time += 1
+        self.clocks.tick()
         for p, count in self.written_arguments:
             leaves[p]._storage.writes += count
         for slot in self.gradients:

@@ -252,6 +252,29 @@ def test_versions_count_as_eagers() -> None:
         assert (x._version, y._version) == (u._version, v._version)
 
 
+def test_versions_of_what_the_function_holds() -> None:
+    def world() -> tuple[Callable[[fw.Tensor], fw.Tensor], list[fw.Tensor]]:
+        once, twice, whole = numbers(3), numbers(3), numbers(4, 3)
+        row = whole[1]
+
+        def function(x: fw.Tensor) -> fw.Tensor:
+            once.add_(1)
+            twice.mul_(0.5).add_(x.sum())
+            row.mul_(2)
+            whole[0].add_(1)
+            return once + twice + whole.sum()
+
+        return function, [once, twice, whole, row]
+
+    (function, held), (same, kept) = world(), world()
+    compiled = CompiledFunction(same)
+    for rows in (2, 2, 3, 4, 2):
+        before = held[1]._version
+        function(numbers(rows)), compiled(numbers(rows))
+        assert [t._version for t in kept] == [t._version for t in held]
+        assert held[1]._version == before + 2
+
+
 @pytest.mark.parametrize("through_view", [False, True])
 def test_a_saved_value_changed_after_a_compiled_forward(through_view: bool) -> None:
     compiled = CompiledFunction(lambda y: (y * y).sum())
