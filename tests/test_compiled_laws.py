@@ -41,7 +41,9 @@ def has_compiled_form(op: Op, dtype: DType) -> bool:
 
 
 # Sums, whose order is the kernel's own.
-ROUNDED = ("sum", "prod", "matmul", "contract", "convolution", "scatter_add", "take_add", "standardize")
+ROUNDED = (
+    "sum", "prod", "matmul", "contract", "convolution", "scatter_add", "take_add", "standardize", "softmax",
+)  # fmt: skip
 
 
 def allowed_ulps(op: Op, dtype: DType) -> int:

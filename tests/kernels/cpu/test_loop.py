@@ -159,7 +159,7 @@ def test_extrema_of_special_values(vector: str) -> None:
     np.testing.assert_array_equal(got[4], rows.min(1))
 
 
-def softmax_spec(dtype: DType, vector: str) -> LoopSpec:
+def softmax_spec(dtype: DType, vector: str, out: int = 1) -> LoopSpec:
     """exp(x - max) / sum: three loops over a row, the exponential kept in between."""
     pattern, wide = ((S, 1) if vector == "inner" else (1, S)), dtype.arithmetic
     steps = (
@@ -169,7 +169,7 @@ def softmax_spec(dtype: DType, vector: str) -> LoopSpec:
         Call("e", "exp", ("d",), wide),
         Reduce("t", "e", "add", wide),
         Call("y", "div", ("e", "t"), wide),
-        Store("y", 1),
+        Store("y", out),
         Call("l", "log1p", ("t",), wide),
         Store("l", 2),
     )
@@ -187,7 +187,8 @@ def softmax_spec(dtype: DType, vector: str) -> LoopSpec:
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.bfloat16], ids=by_name)
 def test_several_loops_over_a_row(dtype: DType, vector: str) -> None:
     spec = softmax_spec(dtype, vector)
-    assert loop.scratch_bytes(spec, (3, 100), lanes()) > 0, "the exponential is kept in memory"
+    needs_scratch = loop.scratch_bytes(spec, (3, 100), lanes()) > 0
+    assert needs_scratch == (dtype.compute is not None), "the exponential waits in the result's own memory"
     for rows, size in [(3, n) for n in EXTENTS[1:]] + [(n, 5) for n in EXTENTS]:
         strides = [(size, 1)] * 2 if vector == "inner" else [(1, rows)] * 2
         x = plain(dtype, rows * size) * np.asarray(4, dtype.numpy)
@@ -197,6 +198,15 @@ def test_several_loops_over_a_row(dtype: DType, vector: str) -> None:
         np.testing.assert_allclose(
             sums.sum(1 if vector == "inner" else 0), 1, rtol=3e-2 if dtype.compute else 1e-5
         )
+
+
+def test_several_loops_over_a_row_in_place() -> None:
+    spec = softmax_spec(dtypes.float32, "inner", out=0)
+    assert loop.scratch_bytes(spec, (3, 100), lanes()) > 0, "the operands are still to be read"
+    for size in EXTENTS[1:]:
+        x = plain(dtypes.float32, 3 * size)
+        arrays = [x, np.zeros_like(x), np.zeros(3, np.float32)]
+        check(spec, (3, size), arrays, [(size, 1), (size, 1), (1, 0)], ulps=FUNCTION_ULPS + 2)
 
 
 def test_a_row_replaced_by_what_depends_on_all_of_it() -> None:
