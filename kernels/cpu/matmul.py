@@ -350,19 +350,34 @@ class _Matmul:
             for i, extent in enumerate(self.outer)
         )
         result = f"target, target_stride, {self.k}"
-        packed = f"block_packed({left}, {stride}, {step}, packed, 0, 0, {result}{outer})"
+        packed = f"block_packed({left}, {stride}, {step}, packed, 0, 0, {self.ahead()}, {result}{outer})"
         if not self.in_place and not self.dots:
             out.line(packed)
             return
         with out.block("if reused:"):
             out.line(packed)
         with out.block("else:"):
-            right = f"{self.n} - column, {result}"
             if self.dots:
-                out.line(f"block_dots({left}, {stride}, right_start, {self.stride(1, -1)}, {right})")
+                right = f"right_start, {self.stride(1, -1)}, {self.n} - column"
+                out.line(f"block_dots({left}, {stride}, {right}, {result})")
             else:
-                lines = f"right_start, {self.stride(1, -2)}"
-                out.line(f"block_in_place({left}, {stride}, {step}, {lines}, {right}{outer})")
+                right = f"right_start, {self.stride(1, -2)}, {self.n} - column, 0, 0"
+                out.line(f"block_in_place({left}, {stride}, {step}, {right}, {result}{outer})")
+
+    def ahead(self) -> str:
+        """What a block has fetched at every step of k: the address of a line of B's next panel, and the step.
+
+        To pack a panel from the last cache takes as long as 12 rows' products, from the nearest as 4.
+        """
+        if self.outer:
+            return "0, 0"
+        out, size = self.out, self.right.dtype.itemsize
+        lines = f"quotient(top - first, {self.spec.rows})"
+        step = str(LINE) if self.transposed else f"{self.stride(1, -2)} * {size}"
+        here = f"{lines} * {LINE}" + (f" * {self.k}" if self.transposed else "")
+        out.line(f"ahead = right_start + {self.panel} * {self.stride(1, -1)} * {size} + {here}")
+        out.line(f"ahead_step = {step} if {lines} < {self.panel * size // LINE} else 0")
+        return "ahead, ahead_step"
 
     def prefetch(self) -> None:
         """Fetch what the epilogue reads and writes of this block while the product is computed.

@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from kernels.cpu.intrinsics import I1, I32, I64, LANES, LLVM, MEMORY, declare, to_register
+from kernels.cpu.intrinsics import I1, I8, I32, I64, LANES, LLVM, MEMORY, declare, to_register
 from kernels.cpu.words import word
 
 
@@ -24,7 +24,8 @@ def multiply(
 
     A, stored as `left`, is read by scalars: rows past `last` as row `last`; `contiguous` says that its k
     stride is 1. B is a packed panel, or (not `packed`) lines of memory of which `columns` elements may be
-    read. The block is written to `out`, rows `out_stride` apart. Each of the `depth - 1` axes outside k is
+    read. Line after line from address `ahead` on is fetched, one at every step of k (what follows a packed
+    panel). The block is written to `out`, rows `out_stride` apart. Each of the `depth - 1` axes outside k is
     three more arguments: its extent, the stride of A and that of B (packed, the panel is one line after
     another).
     """
@@ -33,7 +34,8 @@ def multiply(
     stored = MEMORY.get(left) or LLVM[left]
 
     def emit(builder: ir.IRBuilder, args: Any) -> None:
-        a, row, last, row_stride, step, b, b_step, columns, out, out_stride, k, *outer = args
+        a, row, last, row_stride, step, b, b_step, columns, *rest = args
+        ahead, ahead_step, out, out_stride, k, *outer = rest
         a = builder.inttoptr(a, stored.as_pointer())
         b = builder.inttoptr(b, kind.as_pointer())
         row_start = [
@@ -45,11 +47,25 @@ def multiply(
         cells = [(i, j) for i in range(rows) for j in range(vectors)]
         zero = ir.Constant(vector, [0.0] * width)
         b_step = _int(vectors * width) if packed else b_step
+        distance = _int(max(16, 256 // (rows * vectors)))
+
+        def fetch(index: Any, here: Any, line: Any) -> None:
+            """Have what later steps read in the nearest cache."""
+            if not contiguous:
+                _fetch(builder, builder.gep(here, [builder.mul(distance, step)]))
+            if not packed:
+                later = builder.gep(line, [builder.mul(distance, b_step)])
+                for j in range(vectors):
+                    _fetch(builder, builder.gep(later, [_int(j * width)]))
+            elif depth == 1:
+                place = builder.add(ahead, builder.mul(index, ahead_step))
+                _fetch(builder, builder.inttoptr(place, kind.as_pointer()))
 
         def innermost(starts: Sequence[Any], b: Any, total: dict[Any, Any]) -> dict[Any, Any]:
             with _counted(builder, k, total) as (index, total):
                 at = index if contiguous else builder.mul(index, step)
                 line = builder.gep(b, [builder.mul(index, b_step)])
+                fetch(index, builder.gep(starts[0], [at]), line)
                 right = [_read(builder, line, _int(j * width), vector, masks[j]) for j in range(vectors)]
                 for i in range(rows):
                     scalar = _widened(builder, left, builder.load(builder.gep(starts[i], [at])), kind)
@@ -84,7 +100,7 @@ def multiply(
             emit(builder, args)
             return context.get_dummy_value()
 
-        return types.void(*(types.int64,) * (11 + 3 * (depth - 1))), code
+        return types.void(*(types.int64,) * (13 + 3 * (depth - 1))), code
 
     return block
 
@@ -283,6 +299,13 @@ def _lane_mask(builder: ir.IRBuilder, count: Any, width: int = LANES) -> Any:
     count = builder.trunc(_smaller(builder, count, _int(width)), I32)
     lanes = ir.Constant(ir.VectorType(I32, width), list(range(width)))
     return builder.icmp_signed("<", lanes, _splat(builder, count, width))
+
+
+def _fetch(builder: ir.IRBuilder, place: Any) -> None:
+    """Fetch the cache line at `place`, which need not exist, to be read soon."""
+    function = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+    operands = [ir.Constant(I32, n) for n in (0, 3, 1)]  # to be read, into the nearest cache, as data
+    builder.call(function, [builder.bitcast(place, I8.as_pointer()), *operands])
 
 
 def _write(builder: ir.IRBuilder, value: Any, start: Any, offset: Any) -> None:

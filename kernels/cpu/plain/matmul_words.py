@@ -34,23 +34,24 @@ def multiply(
     width = vectors * LANES
 
     def block(a: int, row: int, last: int, row_stride: int, step: int, b: int, b_step: int, columns: int,
-              out: int, out_stride: int, k: int, *outer: int) -> None:  # fmt: skip
+              ahead: int, ahead_step: int, out: int, out_stride: int, k: int,
+              *outer: int) -> None:  # fmt: skip
         starts = np.array([min(row + i, last) * row_stride for i in range(rows)])
         count = width if packed else max(min(width, columns), 0)
         b_step = width if packed else b_step
         step = 1 if contiguous else step
         total = np.zeros((rows, width), kind.numpy)
 
-        def nest(axes: tuple[int, ...], ahead: int, line: int, total: Array) -> Array:
+        def nest(axes: tuple[int, ...], start: int, line: int, total: Array) -> Array:
             if axes:
                 extent, a_stride, b_stride = axes[:3]
                 if packed:  # what the axes inside hold
                     b_stride = k * b_step * int(np.prod(axes[3::3], dtype=np.int64))
                 for index in range(extent):
-                    total = nest(axes[3:], ahead + index * a_stride, line + index * b_stride, total)
+                    total = nest(axes[3:], start + index * a_stride, line + index * b_stride, total)
                 return total
             for index in range(k):
-                scalars = read(stored, a, starts + ahead + index * step, np.ones(rows, bool))
+                scalars = read(stored, a, starts + start + index * step, np.ones(rows, bool))
                 right = np.zeros(width, kind.numpy)
                 right[:count] = _line(kind, b + (line + index * b_step) * kind.itemsize, count)
                 total = fma(scalars.astype(kind.numpy)[:, None], right[None, :], total)
