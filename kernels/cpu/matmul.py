@@ -29,6 +29,10 @@ FEW_UNITS, SMALL_CHUNK = 4, 32
 # B spans more than this (4 MB of float32), its lines are gone before the second block reads them: 2048 x 1024
 # runs at half.
 IN_PLACE_ROWS, IN_PLACE_SPAN = 32, 1 << 20
+# From so many elements of B on, it is read in place by whole lines if one block has all rows: a quarter of
+# the columns a unit, but at least and (bytes of the block) at most so many. 8 x 2048 x 2048 takes 1.5 ms so,
+# 3.5 by panels.
+SWEEP_FROM, SWEEP_COLUMNS, SWEEP_BYTES = 1 << 16, 256, 1 << 14
 # Up to so many rows, and if A's k stride is 1 too, a B whose k stride is 1 is not transposed: dot products
 # along k. For a B of 784 x 512 that is 1.5 times as fast at 4 rows and the same at 8.
 DOT_ROWS = 6
@@ -43,14 +47,24 @@ def render(spec: MatmulSpec, lanes: int) -> str:
 
 def units(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
     """Length of the kernel's range for `extents` (batch.., m, n, k..)."""
-    m, n = extents[spec.batch], extents[spec.batch + 1]
+    m, n, *k = extents[spec.batch :]
     if m == 0 or n == 0:
         return 0
-    panels = math.prod(extents[: spec.batch]) * -(-n // (spec.vectors * lanes))
+    columns = spec.vectors * lanes
+    if sweeps(spec) and m <= spec.rows and n * k[0] >= SWEEP_FROM:
+        columns = min(max(-(-n // 4), SWEEP_COLUMNS), SWEEP_BYTES // (spec.rows * spec.dtype.itemsize))
+        columns = -(-columns // lanes) * lanes
+    panels = math.prod(extents[: spec.batch]) * -(-n // columns)
     most = SMALL_CHUNK if expensive(spec) and panels < FEW_UNITS else CHUNK
     rows = -(-m // max(1, (m + most // 2) // most))
     chunk = -(-rows // spec.rows) * spec.rows
     return panels * -(-m // chunk)
+
+
+def sweeps(spec: MatmulSpec) -> bool:
+    """Whether B may be read by whole lines."""
+    right = spec.factors[1]
+    return spec.depth == 1 and right.strides[-1] == 1 and right.dtype is spec.dtype
 
 
 def expensive(spec: MatmulSpec) -> bool:
@@ -64,7 +78,13 @@ def scratch_bytes(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
     left = max(spec.rows, lanes) * -(-whole // lanes) * lanes if spec.operands[0].dtype.compute else 0
     # A transposed panel is written in whole vectors of k, past the end of each inner axis.
     k = -(-(whole + (lanes if spec.depth > 1 else 0)) // lanes) * lanes
-    return (left + (spec.rows + k) * panel) * spec.dtype.itemsize + LINE
+    return tile_bytes(spec, lanes) + (left + k * panel) * spec.dtype.itemsize + LINE
+
+
+def tile_bytes(spec: MatmulSpec, lanes: int) -> int:
+    """Bytes of the largest block that waits for the epilogue."""
+    block = spec.rows * spec.vectors * lanes * spec.dtype.itemsize
+    return max(block, SWEEP_BYTES + spec.rows * lanes * spec.dtype.itemsize) if sweeps(spec) else block
 
 
 def block(m: int, n: int, lanes: int, float64: bool, many: bool = False) -> tuple[int, int]:
@@ -105,6 +125,9 @@ class _Matmul:
     def __post_init__(self) -> None:
         spec = self.spec
         self.panel = spec.vectors * self.lanes
+        self.sweeps = sweeps(spec)
+        # Columns of a unit: a panel, or where B is swept many more.
+        self.breadth = "breadth" if self.sweeps else str(self.panel)
         self.left, self.right = spec.factors
         # A and B are loaded by the epilogue's code too: its last two axes are then (m, k) and (k, n).
         self.steps = Steps(spec.epilogue, self.lanes, self.out)
@@ -169,13 +192,17 @@ class _Matmul:
         spec = self.spec
         self.kernel()
         body = str(self.out)
-        made = {"range", "kernel", "block_packed", "block_in_place", "block_dots", "pack_transposed"}
+        made = {"range", "kernel", "pack_transposed"}
+        made |= {f"block_{kind}" for kind in ("packed", "in_place", "swept", "dots")}
         words = sorted(set(re.findall(r"\b([a-z_0-9]+)\(", body)) - made)
         left = "float32" if self.widened else self.left.dtype.name
         shape = f"{spec.rows}, {spec.vectors}, {spec.dtype.name!r}, {left!r}"
         lines = [f"block_packed = multiply({shape}, {self.contiguous}, True, {spec.depth})"]
         if self.in_place:
             lines.append(f"block_in_place = multiply({shape}, {self.contiguous}, False, {spec.depth})")
+        if self.sweeps:
+            shape = f"{spec.rows}, {spec.dtype.name!r}, {left!r}"
+            lines.append(f"block_swept = sweep({shape}, {self.contiguous})")
         if self.dots:
             lines.append(f"block_dots = dot_panel({shape}, {self.right.dtype.name!r})")
         if self.transposed:
@@ -184,7 +211,7 @@ class _Matmul:
         text = "\n".join(f"#   {line}" for line in str(replace(spec, name="kernel")).splitlines())
         imports = (
             "from math import inf, nan\n\n"
-            "from kernels.cpu.matmul_words import dot_panel, multiply, transpose_panel\n"
+            "from kernels.cpu.matmul_words import dot_panel, multiply, sweep, transpose_panel\n"
             f"from kernels.cpu.vocabulary import {', '.join(words)}\n"
         )
         return f"{imports}\n{text}\n" + "\n".join(lines) + f"\n\n\n{body}"
@@ -221,7 +248,16 @@ class _Matmul:
         for (operand, axis), slot in spec.stride_slots.items():
             out.line(f"{self.stride_name(operand, axis)} = entry(table, {slot})")
         m, n, rows = self.m, self.n, spec.rows
-        out.line(f"panels = quotient({n} + {self.panel - 1}, {self.panel})")
+        if self.sweeps:
+            out.line(f"swept = {m} <= {rows} and {n} * {self.k} >= {SWEEP_FROM}")
+            out.line(f"breadth = {self.panel}")
+            with out.block("if swept:"):
+                out.line(f"breadth = quotient({n} + 3, 4)")
+                out.line(f"breadth = breadth if breadth > {SWEEP_COLUMNS} else {SWEEP_COLUMNS}")
+                most = SWEEP_BYTES // (rows * self.size)
+                out.line(f"breadth = breadth if breadth < {most} else {most}")
+                out.line(f"breadth = quotient(breadth + {self.lanes - 1}, {self.lanes}) * {self.lanes}")
+        out.line(f"panels = quotient({n} + {self.breadth} - 1, {self.breadth})")
         many = " * ".join(["panels", *(f"n{axis}" for axis in range(spec.batch))])
         most = str(CHUNK)
         if expensive(spec):
@@ -234,7 +270,7 @@ class _Matmul:
         out.line(f"chunks = quotient({m} + chunk - 1, chunk)")
         # The tile first: what is as wide as a cache line stays aligned to it.
         out.line(f"tile = (scratch + {LINE - 1}) & {-LINE}")
-        out.line(f"packed = tile + {rows * self.panel * self.size}")
+        out.line(f"packed = tile + {tile_bytes(spec, self.lanes)}")
         whole = " * ".join([*self.outer, self.k])
         out.line(f"padded = quotient({whole} + {self.lanes - 1}, {self.lanes}) * {self.lanes}")
         if self.widened:
@@ -262,7 +298,7 @@ class _Matmul:
         rest = "panel_number"
         if spec.batch:
             out.line("flat = quotient(panel_number, panels)")
-            out.line(f"column = (panel_number - flat * panels) * {self.panel}")
+            out.line(f"column = (panel_number - flat * panels) * {self.breadth}")
             rest = "flat"
             for axis in reversed(range(1, spec.batch)):
                 out.line(f"q{axis} = quotient({rest}, n{axis})")
@@ -270,7 +306,7 @@ class _Matmul:
                 rest = f"q{axis}"
             out.line(f"i0 = {rest}")
         else:
-            out.line(f"column = panel_number * {self.panel}")
+            out.line(f"column = panel_number * {self.breadth}")
         out.line(f"left_start = p0 + ({self.batch_offset(0)}) * {self.left.dtype.itemsize}")
         start = f"{self.batch_offset(1)} + column * {self.stride(1, -1)}"
         out.line(f"right_start = p1 + ({start}) * {self.right.dtype.itemsize}")
@@ -329,12 +365,12 @@ class _Matmul:
         """The register block: into the tile, or straight to where it belongs."""
         out, spec = self.out, self.spec
         out.line(f"top_end = top + {spec.rows} if top + {spec.rows} < end else end")
-        out.line(f"column_end = column + {self.panel} if column + {self.panel} < {self.n} else {self.n}")
+        out.line(f"column_end = column + {self.breadth} if column + {self.breadth} < {self.n} else {self.n}")
         out.line("target = tile")
-        out.line(f"target_stride = {self.panel}")
+        out.line(f"target_stride = {self.breadth}")
         if self.direct:
             operand = self.direct.operand
-            out.line(f"whole = top + {spec.rows} == top_end and column + {self.panel} == column_end")
+            out.line(f"whole = top + {spec.rows} == top_end and column + {self.breadth} == column_end")
             with out.block("if whole:"):
                 out.line(f"i{spec.batch} = top")
                 out.line(f"target = p{operand} + ({self.steps.base(operand)} + column) * {self.size}")
@@ -354,7 +390,11 @@ class _Matmul:
         if not self.in_place and not self.dots:
             out.line(packed)
             return
-        with out.block("if reused:"):
+        if self.sweeps:
+            with out.block("if swept:"):
+                right = f"right_start, {self.stride(1, -2)}, column_end - column"
+                out.line(f"block_swept({left}, {stride}, {step}, {right}, {result})")
+        with out.block("elif reused:" if self.sweeps else "if reused:"):
             out.line(packed)
         with out.block("else:"):
             if self.dots:
@@ -405,8 +445,8 @@ class _Matmul:
         out, spec, steps = self.out, self.spec, self.steps
         row, tile = f"i{spec.batch}", len(spec.operands)
         # The tile is addressed as if it were the whole product.
-        out.line(f"s{tile}_{spec.batch} = {self.panel}")
-        out.line(f"p{tile} = tile - (top * {self.panel} + column) * {self.size}")
+        out.line(f"s{tile}_{spec.batch} = {self.breadth}")
+        out.line(f"p{tile} = tile - (top * {self.breadth} + column) * {self.size}")
         levels = spec.epilogue.levels
         varying = [s for s in spec.steps if not isinstance(s, Store) and levels[s.out] != KERNEL]
         rows, columns = (

@@ -16,6 +16,10 @@ from numba.core import types
 from kernels.cpu.intrinsics import I1, I8, I32, I64, LANES, LLVM, MEMORY, declare, to_register
 from kernels.cpu.words import word
 
+# Lines of B that `sweep` adds to the sums at once: 1 x 2048 x 2048 takes 0.31 ms with 4, 0.35 with 8, and
+# 0.73 a block of columns at a time, which the caches do not foresee.
+SWEPT = 4
+
 
 def multiply(
     rows: int, vectors: int, dtype: str, left: str, contiguous: bool, packed: bool, depth: int = 1
@@ -103,6 +107,73 @@ def multiply(
         return types.void(*(types.int64,) * (13 + 3 * (depth - 1))), code
 
     return block
+
+
+def sweep(rows: int, dtype: str, left: str, contiguous: bool) -> Any:
+    """Word for a block of few rows and any number of columns of A @ B, SWEPT lines of B at a time.
+
+    The sums wait in `out`, which has room for whole vectors. Other arguments are `multiply`'s.
+    """
+    kind, width = LLVM[dtype], LANES
+    vector = ir.VectorType(kind, width)
+    stored = MEMORY.get(left) or LLVM[left]
+
+    def emit(builder: ir.IRBuilder, args: Any) -> None:
+        a, row, last, row_stride, step, b, b_step, columns, out, out_stride, k = args
+        a = builder.inttoptr(a, stored.as_pointer())
+        b = builder.inttoptr(b, kind.as_pointer())
+        out = builder.inttoptr(out, kind.as_pointer())
+        places = [_smaller(builder, builder.add(row, _int(i)), last) for i in range(rows)]
+        starts = [builder.gep(a, [builder.mul(place, row_stride)]) for place in places]
+        targets = [builder.gep(out, [builder.mul(out_stride, _int(i))]) for i in range(rows)]
+        whole = builder.udiv(columns, _int(width))
+        some = builder.udiv(builder.add(columns, _int(width - 1)), _int(width))
+        rest = builder.mul(whole, _int(width))
+
+        def add(lines: list[Any], scalars: list[list[Any]], column: Any, active: Any) -> None:
+            total = [_read(builder, target, column, vector, None) for target in targets]
+            for line, factors in zip(lines, scalars, strict=True):
+                right = _read(builder, line, column, vector, active)
+                total = [_fma(builder, x, right, sum) for x, sum in zip(factors, total, strict=True)]
+            for target, value in zip(targets, total, strict=True):
+                _write(builder, value, target, column)
+
+        def walk(first: Any, count: int) -> None:
+            steps = [builder.add(first, _int(i)) for i in range(count)]
+            lines = [builder.gep(b, [builder.mul(i, b_step)]) for i in steps]
+            ahead = [i if contiguous else builder.mul(i, step) for i in steps]
+            scalars = [[builder.load(builder.gep(start, [at])) for start in starts] for at in ahead]
+            factors = [
+                [_splat(builder, _widened(builder, left, x, kind), width) for x in xs] for xs in scalars
+            ]
+            with _counted(builder, whole, {}) as (number, _):
+                add(lines, factors, builder.mul(number, _int(width)), None)
+            with _counted(builder, builder.sub(some, whole), {}):
+                add(lines, factors, rest, _lane_mask(builder, builder.sub(columns, rest)))
+
+        with _counted(builder, some, {}) as (number, _):
+            for target in targets:
+                zero = ir.Constant(vector, [0.0] * width)
+                _write(builder, zero, target, builder.mul(number, _int(width)))
+        rounds = builder.udiv(k, _int(SWEPT))
+        with _counted(builder, rounds, {}) as (number, _):
+            walk(builder.mul(number, _int(SWEPT)), SWEPT)
+        done = builder.mul(rounds, _int(SWEPT))
+        with _counted(builder, builder.sub(k, done), {}) as (number, _):
+            walk(builder.add(done, number), 1)
+
+    @word
+    def swept(
+        typing: Any, a: Any, row: Any, last: Any, row_stride: Any, step: Any, b: Any, b_step: Any,
+        columns: Any, out: Any, out_stride: Any, k: Any,
+    ) -> Any:  # fmt: skip
+        def code(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+            emit(builder, args)
+            return context.get_dummy_value()
+
+        return types.void(*(types.int64,) * 11), code
+
+    return swept
 
 
 def transpose_panel(vectors: int, dtype: str, right: str) -> Any:

@@ -64,6 +64,25 @@ def multiply(
     return block
 
 
+def sweep(rows: int, dtype: str, left: str, contiguous: bool) -> Word:
+    """Word for a block of few rows and any number of columns of A @ B, summed in the order of k."""
+    kind, stored = dtypes.named(dtype), dtypes.named(left)
+
+    def swept(a: int, row: int, last: int, row_stride: int, step: int, b: int, b_step: int, columns: int,
+              out: int, out_stride: int, k: int) -> None:  # fmt: skip
+        starts = np.array([min(row + i, last) * row_stride for i in range(rows)])
+        total = np.zeros((rows, -(-columns // LANES) * LANES), kind.numpy)
+        for index in range(k):
+            scalars = read(stored, a, starts + index * (1 if contiguous else step), np.ones(rows, bool))
+            right = np.zeros(total.shape[1], kind.numpy)
+            right[:columns] = _line(kind, b + index * b_step * kind.itemsize, columns)
+            total = fma(scalars.astype(kind.numpy)[:, None], right[None, :], total)
+        for i in range(rows):
+            current().at(out + i * out_stride * kind.itemsize, total.shape[1], kind.numpy)[:] = total[i]
+
+    return swept
+
+
 def transpose_panel(vectors: int, dtype: str, right: str) -> Word:
     """Word to pack a panel of a B whose k stride is 1; columns past `columns` repeat the last one."""
     kind, stored = dtypes.named(dtype), dtypes.named(right)

@@ -157,6 +157,23 @@ def test_strides_of_the_left_operand(a: Any) -> None:
         check_product(spec, m, n, k)
 
 
+@pytest.mark.parametrize("a", [ROW_MAJOR, TRANSPOSED], ids=["rows", "transposed"])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=["float32", "float64"])
+def test_lines_of_a_large_right_operand(dtype: DType, a: Any) -> None:
+    spec, random = product(a, dtype=dtype), np.random.default_rng(0)
+    for n, k in ((300, 257), (1030, 65), (70, 1001), (2100, 32)):
+        assert n * k >= matmul.SWEEP_FROM
+        left, right = laid_out(random, (5, k), a, dtype), random.normal(size=(k, n)).astype(dtype.numpy)
+        all_rows = np.full((5, n), np.nan, dtype.numpy)
+        check(spec, (5, n, k), [left, right, all_rows])
+        for m in (1, 3, 4):
+            result = np.full((m, n), np.nan, dtype.numpy)
+            check(spec, (m, n, k), [left[:m], right, result])
+            np.testing.assert_array_equal(
+                result, all_rows[:m], err_msg="more rows than a block are not swept"
+            )
+
+
 def test_infinity_and_nan_stay_in_their_row_and_column() -> None:
     """Padded rows and columns hold copies: they must not leak into what is stored."""
     spec = product()
@@ -207,7 +224,8 @@ def test_an_expensive_epilogue_is_shared_by_rows(n: int) -> None:
 
 def test_epilogue_with_broadcast_operands_and_several_stores() -> None:
     spec, random = epilogue_spec(), np.random.default_rng(0)
-    for m, n, k in itertools.product((1, 6, 40), (1, 16, 33, 70), (0, 5, 64)):
+    sizes = [*itertools.product((1, 6, 40), (1, 16, 33, 70), (0, 5, 64)), (1, 1030, 65), (4, 300, 250)]
+    for m, n, k in sizes:
         bias, row = random.normal(size=n).astype("f"), random.normal(size=m).astype("f")
         arrays = [
             random.normal(size=(m, k)).astype("f"),

@@ -67,7 +67,7 @@ def wild(dtype: DType, count: int, seed: int) -> Array:
 def test_the_plain_words_are_those_of_the_machine_code() -> None:
     assert set(plain_vocabulary.EXPORTS) == set(vocabulary.EXPORTS)
     assert set(plain_vocabulary.WORDS) == set(vocabulary.WORDS)
-    for name in ("multiply", "dot_panel", "transpose_panel"):
+    for name in ("multiply", "sweep", "dot_panel", "transpose_panel"):
         assert callable(getattr(matmul_words, name)) and callable(getattr(plain_matmul_words, name))
 
 
