@@ -21,7 +21,7 @@ from compiler.lower import (
     resolve,
 )
 from kernels import dtypes
-from kernels.cpu.matmul import block
+from kernels.cpu.matmul import block, walk
 from kernels.cpu.target import lanes
 from kernels.recorder import Register
 from kernels.spec import PRODUCT, Index, Load, MatmulSpec, Operand, Store, pattern
@@ -60,8 +60,10 @@ def product_kernel(lowering: LoopLowering) -> Kernel:
     )
     *batch, m, n = domain
     many = math.prod(batch) >= MANY
-    rows, vectors = block(m, n, lanes(), wide is dtypes.float64, many)
-    spec = MatmulSpec(lowering.name, len(batch), wide, rows, vectors, operands, steps, len(summed))
+    rows, vectors = block(m, n, lanes(), wide is dtypes.float64, many, strided=places[0].strides[-1] != 1)
+    walked = walk(m, n, summed, operands, (rows, vectors), lanes())
+    depth = len(summed)
+    spec = MatmulSpec(lowering.name, len(batch), wide, rows, vectors, operands, steps, depth, walked)
     return Kernel(spec, (*domain, *summed), places, tuple(group.nodes))
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from kernels import dtypes
-from kernels.cpu.matmul import block
+from kernels.cpu.matmul import block, walk
 from kernels.cpu.target import lanes
 from kernels.dtypes import DType
 from kernels.files import Placed, placed
@@ -248,7 +248,7 @@ def matmul(name: str, form: str, dtype: DType, sizes: Sizes) -> Placed:
     *batch, m, k, n = sizes
     wide = dtype.arithmetic
     many = math.prod(batch) >= _MANY
-    rows, vectors = block(m, n, lanes(), wide is dtypes.float64, many)
+    rows, vectors = block(m, n, lanes(), wide is dtypes.float64, many, strided=form[0] == "t")
     left = (1, m) if form[0] == "t" else (k, 1)
     right = (1, k) if form[1] == "t" else (n, 1)
     strides = [
@@ -265,7 +265,8 @@ def matmul(name: str, form: str, dtype: DType, sizes: Sizes) -> Placed:
     steps: tuple[Step, ...] = (Store(PRODUCT, 2),)
     if wide is not dtype:
         steps = (Call("rounded", "cast", (PRODUCT,), dtype), Store("rounded", 2))
-    spec = MatmulSpec(name, len(batch), wide, rows, vectors, operands, steps)
+    walked = walk(m, n, (k,), operands, (rows, vectors), lanes())
+    spec = MatmulSpec(name, len(batch), wide, rows, vectors, operands, steps, walk=walked)
     return placed(Work(spec, (*batch, m, n, k), tuple(strides), (0, 0, 0)))
 
 

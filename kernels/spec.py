@@ -266,6 +266,10 @@ def _text(step: Step) -> str:
             return f"store p{operand} {'+' if index else ''}= {value}" + (f" at [{index}]" if index else "")
 
 
+# How a product is walked: block by block, B packed where that pays, or always; few rows by whole lines of B;
+# in slices of k.
+BLOCKS, PACKED, LINES, SLICES = "blocks", "packed", "lines", "slices"
+
 # The name under which a product's epilogue finds the element of the product.
 PRODUCT = "product"
 
@@ -278,8 +282,8 @@ class MatmulSpec:
     Operand 0 is A with strides (batch.., m, k..), operand 1 is B with strides (batch.., k.., n); the others
     belong to the epilogue and have strides (batch.., m, n). `steps` starts from the value named PRODUCT,
     which is float32 or float64 (`dtype`), and has no reductions. `rows` by `vectors` is the register block:
-    rows of C by vectors of columns. Table: pointers, extents (batch.., m, n, k..), then runtime strides as in
-    `LoopSpec.stride_slots`.
+    rows of C by vectors of columns; `walk` is BLOCKS, PACKED, LINES or SLICES. Neither changes the result.
+    Table: pointers, extents (batch.., m, n, k..), then runtime strides as in `LoopSpec.stride_slots`.
     """
 
     name: str
@@ -290,8 +294,11 @@ class MatmulSpec:
     operands: tuple[Operand, ...]
     steps: tuple[Step, ...] = field(repr=False)
     depth: int = 1
+    walk: str = BLOCKS
 
     def __post_init__(self) -> None:
+        if self.walk not in (BLOCKS, PACKED, LINES, SLICES):
+            raise SpecError(f"{self.name}: walk {self.walk!r}")
         if self.depth > 1 and any(o.dtype.compute for o in self.operands[:2]):
             raise SpecError(f"{self.name}: 16-bit factors are summed over one axis, not {self.depth}")
 
@@ -350,12 +357,12 @@ class MatmulSpec:
     @cached_property
     def digest(self) -> str:
         """Hash of the structure; two specs that differ only in `name` share a kernel."""
-        sizes = self.batch, self.depth, self.rows, self.vectors
+        sizes = self.batch, self.depth, self.rows, self.vectors, self.walk
         text = repr((self.dtype, sizes, self.operands, self.steps))
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def __str__(self) -> str:
-        block = f"block {self.rows}x{self.vectors} vectors"
+        block = f"block {self.rows}x{self.vectors} vectors by {self.walk}"
         head = f"matmul {self.name} batch {self.batch} depth {self.depth} {self.dtype.name} {block}"
         operands = [f"  p{i}: {o.dtype.name}{list(o.strides)}" for i, o in enumerate(self.operands)]
         return "\n".join([head, *operands, *(f"  {_text(s)}" for s in self.steps)])

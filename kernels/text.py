@@ -27,7 +27,7 @@ from kernels.spec import (
 _LOOP = re.compile(r"loop (?P<name>.*)\((?P<axes>[^()]*)\) vector (?P<vector>\w+)")
 _MATMUL = re.compile(
     r"matmul (?P<name>.*) batch (?P<batch>\d+) depth (?P<depth>\d+) (?P<dtype>\w+)"
-    r" block (?P<rows>\d+)x(?P<vectors>\d+) vectors"
+    r" block (?P<rows>\d+)x(?P<vectors>\d+) vectors by (?P<walk>\w+)"
 )
 _OPERAND = re.compile(r"p(\d+): (\w+)(\[.*\])")
 _STORE = re.compile(r"store p(\d+) \+?= (\w+)(?: at \[(\w+)\])?")
@@ -52,7 +52,8 @@ def parse(text: str) -> LoopSpec | MatmulSpec:
     if product := _MATMUL.fullmatch(head):
         batch, depth, rows, vectors = (int(product[k]) for k in ("batch", "depth", "rows", "vectors"))
         dtype = _dtype(product["dtype"], head)
-        return MatmulSpec(product["name"], batch, dtype, rows, vectors, operands, steps, depth)
+        name, walk = product["name"], product["walk"]
+        return MatmulSpec(name, batch, dtype, rows, vectors, operands, steps, depth, walk)
     raise SpecError(f"a spec starts with 'loop' or 'matmul', not {head!r}")
 
 

@@ -18,7 +18,20 @@ from dataclasses import dataclass, field, replace
 
 from kernels.cpu.steps import Steps
 from kernels.source import Source
-from kernels.spec import EXPENSIVE, KERNEL, PRODUCT, RUNTIME, Call, MatmulSpec, Store
+from kernels.spec import (
+    BLOCKS,
+    EXPENSIVE,
+    KERNEL,
+    LINES,
+    PACKED,
+    PRODUCT,
+    RUNTIME,
+    SLICES,
+    Call,
+    MatmulSpec,
+    Operand,
+    Store,
+)
 
 # Rows of one unit. Packing costs as much as 4 rows of products (12 when B comes from afar): 128 keep that
 # small even where every unit has a thread of its own.
@@ -33,6 +46,12 @@ IN_PLACE_ROWS, IN_PLACE_SPAN = 32, 1 << 20
 # the columns a unit, but at least and (bytes of the block) at most so many. 8 x 2048 x 2048 takes 1.5 ms so,
 # 3.5 by panels.
 SWEEP_FROM, SWEEP_COLUMNS, SWEEP_BYTES = 1 << 16, 256, 1 << 14
+# From so long a k on, it is done in slices of at most so much: the lines of a strided A, and the rows of a
+# chunk, then stay in the cache from one block to the next (with STRIDED_ROWS, 2000 x 2000 x 2000 by a
+# transposed A: 181 to 165 ms).
+SLICED_FROM, SLICE = 1024, 512
+# Rows of a block whose A is strided: more spill registers, each row having a pointer of its own.
+STRIDED_ROWS = 4
 # Up to so many rows, and if A's k stride is 1 too, a B whose k stride is 1 is not transposed: dot products
 # along k. For a B of 784 x 512 that is 1.5 times as fast at 4 rows and the same at 8.
 DOT_ROWS = 6
@@ -47,24 +66,22 @@ def render(spec: MatmulSpec, lanes: int) -> str:
 
 def units(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
     """Length of the kernel's range for `extents` (batch.., m, n, k..)."""
-    m, n, *k = extents[spec.batch :]
+    m, n = extents[spec.batch : spec.batch + 2]
     if m == 0 or n == 0:
         return 0
     columns = spec.vectors * lanes
-    if sweeps(spec) and m <= spec.rows and n * k[0] >= SWEEP_FROM:
+    if spec.walk == LINES:
         columns = min(max(-(-n // 4), SWEEP_COLUMNS), SWEEP_BYTES // (spec.rows * spec.dtype.itemsize))
         columns = -(-columns // lanes) * lanes
     panels = math.prod(extents[: spec.batch]) * -(-n // columns)
     most = SMALL_CHUNK if expensive(spec) and panels < FEW_UNITS else CHUNK
+    return panels * -(-m // chunk_rows(spec, m, most))
+
+
+def chunk_rows(spec: MatmulSpec, m: int, most: int = CHUNK) -> int:
+    """Rows of one unit: whole blocks, near `most`."""
     rows = -(-m // max(1, (m + most // 2) // most))
-    chunk = -(-rows // spec.rows) * spec.rows
-    return panels * -(-m // chunk)
-
-
-def sweeps(spec: MatmulSpec) -> bool:
-    """Whether B may be read by whole lines."""
-    right = spec.factors[1]
-    return spec.depth == 1 and right.strides[-1] == 1 and right.dtype is spec.dtype
+    return -(-rows // spec.rows) * spec.rows
 
 
 def expensive(spec: MatmulSpec) -> bool:
@@ -78,24 +95,46 @@ def scratch_bytes(spec: MatmulSpec, extents: Sequence[int], lanes: int) -> int:
     left = max(spec.rows, lanes) * -(-whole // lanes) * lanes if spec.operands[0].dtype.compute else 0
     # A transposed panel is written in whole vectors of k, past the end of each inner axis.
     k = -(-(whole + (lanes if spec.depth > 1 else 0)) // lanes) * lanes
-    return tile_bytes(spec, lanes) + (left + k * panel) * spec.dtype.itemsize + LINE
+    tiles = chunk_rows(spec, extents[spec.batch]) * panel if spec.walk == SLICES else 0
+    return tile_bytes(spec, lanes) + (left + k * panel + tiles) * spec.dtype.itemsize + LINE
 
 
 def tile_bytes(spec: MatmulSpec, lanes: int) -> int:
     """Bytes of the largest block that waits for the epilogue."""
-    block = spec.rows * spec.vectors * lanes * spec.dtype.itemsize
-    return max(block, SWEEP_BYTES + spec.rows * lanes * spec.dtype.itemsize) if sweeps(spec) else block
+    columns = spec.vectors * lanes
+    if spec.walk == LINES:
+        columns = max(SWEEP_BYTES // (spec.rows * spec.dtype.itemsize) + lanes, columns)
+    return spec.rows * columns * spec.dtype.itemsize
 
 
-def block(m: int, n: int, lanes: int, float64: bool, many: bool = False) -> tuple[int, int]:
+def walk(
+    m: int, n: int, k: Sequence[int], operands: Sequence[Operand], block: tuple[int, int], lanes: int
+) -> str:
+    """How a product of these sizes, operands (first A and B) and register block is best walked.
+
+    A kernel without the code for reading B in place is compiled in two thirds of the time.
+    """
+    (rows, vectors), (left, right) = block, operands[:2]
+    lines = right.strides[-1] == 1
+    usual = len(k) == 1 and left.dtype.compute is None
+    if usual and lines and m <= rows and n * k[0] >= SWEEP_FROM:
+        return LINES
+    if m <= IN_PLACE_ROWS or (lines and n == vectors * lanes):
+        return BLOCKS
+    return SLICES if usual and k[0] >= SLICED_FROM else PACKED
+
+
+def block(
+    m: int, n: int, lanes: int, float64: bool, many: bool = False, strided: bool = False
+) -> tuple[int, int]:
     """The register block (rows, vectors) of an m by n product, one of `many` that threads share: the least
-    padded work that fits registers.
+    padded work that fits registers. `strided` says that A's k stride is not 1.
     """
     registers = 32 if lanes == 16 else 16
     size = 2 if float64 else 1  # registers a vector takes
     fitting = [
         (rows, vectors)
-        for rows in range(1, 9)
+        for rows in range(1, 1 + (STRIDED_ROWS if strided and m > IN_PLACE_ROWS else 8))
         for vectors in range(1, 7)
         if (rows * vectors + vectors) * size + 1 <= registers
     ]
@@ -125,7 +164,7 @@ class _Matmul:
     def __post_init__(self) -> None:
         spec = self.spec
         self.panel = spec.vectors * self.lanes
-        self.sweeps = sweeps(spec)
+        self.sweeps, self.sliced = spec.walk == LINES, spec.walk == SLICES
         # Columns of a unit: a panel, or where B is swept many more.
         self.breadth = "breadth" if self.sweeps else str(self.panel)
         self.left, self.right = spec.factors
@@ -136,13 +175,17 @@ class _Matmul:
         *self.outer, self.k = [f"n{spec.batch + 2 + i}" for i in range(spec.depth)]
         self.size = spec.dtype.itemsize
         self.widened = self.left.dtype.compute is not None
+        # How many steps of k are done at once.
+        self.steps_of_k = "depth" if self.sliced else self.k
         column_stride = self.right.strides[-1]
         self.transposed = self.right.strides[-2] == 1 and column_stride != 1
-        self.in_place = column_stride == 1 and self.right.dtype is spec.dtype
+        blocks = spec.walk == BLOCKS
+        self.in_place = blocks and column_stride == 1 and self.right.dtype is spec.dtype
         self.direct = self.stored_as_is()
         self.contiguous = self.left.strides[-2] != 1 if self.widened else self.left.strides[-1] == 1
         # `block` gives no product more rows than it has.
-        self.dots = self.transposed and self.contiguous and spec.rows <= DOT_ROWS and not self.outer
+        few = spec.rows <= DOT_ROWS and not self.outer
+        self.dots = blocks and self.transposed and self.contiguous and few
 
     def stored_as_is(self) -> Store | None:
         """The epilogue's only step, when whole tiles can be written where it would store them."""
@@ -197,7 +240,10 @@ class _Matmul:
         words = sorted(set(re.findall(r"\b([a-z_0-9]+)\(", body)) - made)
         left = "float32" if self.widened else self.left.dtype.name
         shape = f"{spec.rows}, {spec.vectors}, {spec.dtype.name!r}, {left!r}"
-        lines = [f"block_packed = multiply({shape}, {self.contiguous}, True, {spec.depth})"]
+        lines = []
+        if not self.sweeps:
+            onto = f"{spec.depth}, {self.sliced}"
+            lines.append(f"block_packed = multiply({shape}, {self.contiguous}, True, {onto})")
         if self.in_place:
             lines.append(f"block_in_place = multiply({shape}, {self.contiguous}, False, {spec.depth})")
         if self.sweeps:
@@ -222,8 +268,13 @@ class _Matmul:
             self.header()
             with out.block("for unit in range(start, stop):"):
                 self.place_unit()
-                self.pack()
+                if self.sliced:
+                    out.open("for number in range(slices):")
+                    self.place_slice()
+                if not self.sweeps:
+                    self.pack()
                 self.panels()
+                out.close(self.sliced)
 
     def panels(self) -> None:
         """The unit's rows by one panel."""
@@ -233,11 +284,11 @@ class _Matmul:
                 self.widen_left()
             self.prefetch()
             self.multiply()
-            if self.direct:
-                with out.block("if not whole:"):
-                    self.epilogue()
-            else:
-                self.epilogue()
+            conditions = ["number + 1 == slices"] * self.sliced + ["not whole"] * (self.direct is not None)
+            if conditions:
+                out.open(f"if {' and '.join(conditions)}:")
+            self.epilogue()
+            out.close(bool(conditions))
 
     def header(self) -> None:
         out, spec = self.out, self.spec
@@ -249,14 +300,11 @@ class _Matmul:
             out.line(f"{self.stride_name(operand, axis)} = entry(table, {slot})")
         m, n, rows = self.m, self.n, spec.rows
         if self.sweeps:
-            out.line(f"swept = {m} <= {rows} and {n} * {self.k} >= {SWEEP_FROM}")
-            out.line(f"breadth = {self.panel}")
-            with out.block("if swept:"):
-                out.line(f"breadth = quotient({n} + 3, 4)")
-                out.line(f"breadth = breadth if breadth > {SWEEP_COLUMNS} else {SWEEP_COLUMNS}")
-                most = SWEEP_BYTES // (rows * self.size)
-                out.line(f"breadth = breadth if breadth < {most} else {most}")
-                out.line(f"breadth = quotient(breadth + {self.lanes - 1}, {self.lanes}) * {self.lanes}")
+            out.line(f"breadth = quotient({n} + 3, 4)")
+            out.line(f"breadth = breadth if breadth > {SWEEP_COLUMNS} else {SWEEP_COLUMNS}")
+            most = SWEEP_BYTES // (rows * self.size)
+            out.line(f"breadth = breadth if breadth < {most} else {most}")
+            out.line(f"breadth = quotient(breadth + {self.lanes - 1}, {self.lanes}) * {self.lanes}")
         out.line(f"panels = quotient({n} + {self.breadth} - 1, {self.breadth})")
         many = " * ".join(["panels", *(f"n{axis}" for axis in range(spec.batch))])
         most = str(CHUNK)
@@ -285,9 +333,25 @@ class _Matmul:
             out.line(f"reused = {m} > {rows} and {apart} and ({m} > {IN_PLACE_ROWS} or not ({small}))")
         elif self.dots:
             out.line(f"reused = {m} > {DOT_ROWS}")
+        if self.sliced:
+            out.line(f"slices = quotient({self.k} + {SLICE - 1}, {SLICE}) if {self.k} > {SLICE} else 1")
+            whole = f"slices * {self.lanes}"
+            out.line(f"slice_size = quotient({self.k} + {whole} - 1, {whole}) * {self.lanes}")
+            out.line(f"tiles = packed + padded * {self.panel * self.size}")
         for step in spec.steps:
             if not isinstance(step, Store) and spec.epilogue.levels[step.out] == KERNEL:
                 self.steps.compute(step)
+
+    def place_slice(self) -> None:
+        """First step of k and `depth` of slice `number`, and where A and B begin there."""
+        out = self.out
+        out.line("slice_start = number * slice_size")
+        out.line(f"depth = slice_size if slice_start + slice_size < {self.k} else {self.k} - slice_start")
+        left, right = f"slice_start * {self.stride(0, -1)}", f"slice_start * {self.stride(1, -2)}"
+        out.line(f"left_slice = left_start + {left} * {self.left.dtype.itemsize}")
+        out.line(f"right_slice = right_start + {right} * {self.right.dtype.itemsize}")
+        if not self.transposed:
+            out.line(f"lines = p1 + {right} * {self.right.dtype.itemsize}")
 
     def place_unit(self) -> None:
         """Batch indices i0, i1, …, first `column`, and rows `first` to `end` of `unit`."""
@@ -315,12 +379,13 @@ class _Matmul:
         """Copy the unit's panel of B to scratch as [k][columns], unless it is there or read in place."""
         out, spec = self.out, self.spec
         reused = " and reused" if self.in_place or self.dots else ""
-        with out.block(f"if packed_from != right_start{reused}:"):
-            out.line("packed_from = right_start")
+        start, lines = ("right_slice", "lines") if self.sliced else ("right_start", "p1")
+        with out.block(f"if packed_from != {start}{reused}:"):
+            out.line(f"packed_from = {start}")
             if not self.transposed:
                 for v in range(spec.vectors):
                     out.line(f"active{v} = mask({self.n} - column - {v * self.lanes})")
-            self.pack_axis(0, "right_start" if self.transposed else "p1", "packed")
+            self.pack_axis(0, start if self.transposed else lines, "packed")
 
     def pack_axis(self, number: int, source: str, target: str) -> None:
         """Pack what lies below an axis outside k, or at the end k itself, from address `source` on."""
@@ -336,9 +401,9 @@ class _Matmul:
             return
         if self.transposed:
             columns = f"{self.stride(1, -1)}, {self.n} - column"
-            out.line(f"pack_transposed({source}, {columns}, {self.k}, {target})")
+            out.line(f"pack_transposed({source}, {columns}, {self.steps_of_k}, {target})")
             return
-        with out.block(f"for i{spec.batch} in range({self.k}):"):
+        with out.block(f"for i{spec.batch} in range({self.steps_of_k}):"):
             for v in range(spec.vectors):
                 out.line(f"j = column + {v * self.lanes}")
                 out.line(f"active = active{v}")
@@ -366,7 +431,12 @@ class _Matmul:
         out, spec = self.out, self.spec
         out.line(f"top_end = top + {spec.rows} if top + {spec.rows} < end else end")
         out.line(f"column_end = column + {self.breadth} if column + {self.breadth} < {self.n} else {self.n}")
-        out.line("target = tile")
+        if self.sliced:
+            waiting = f"tiles + (top - first) * {self.panel * self.size}"
+            out.line(f"block = {waiting}")
+        else:
+            out.line("block = tile")
+        out.line("target = block")
         out.line(f"target_stride = {self.breadth}")
         if self.direct:
             operand = self.direct.operand
@@ -379,22 +449,25 @@ class _Matmul:
             left = f"left, 0, {spec.rows - 1}"
             stride, step = ("padded", "1") if self.contiguous else ("1", str(self.lanes))
         else:
-            left = f"left_start, top, {self.m} - 1"
+            left = f"{'left_slice' if self.sliced else 'left_start'}, top, {self.m} - 1"
             stride, step = self.stride(0, -2), self.stride(0, -1)
         outer = "".join(
             f", {extent}, {self.outer_stride(0, i)}, {self.outer_stride(1, i)}"
             for i, extent in enumerate(self.outer)
         )
-        result = f"target, target_stride, {self.k}"
-        packed = f"block_packed({left}, {stride}, {step}, packed, 0, 0, {self.ahead()}, {result}{outer})"
+        result = f"target, target_stride, {self.steps_of_k}"
+        if self.sweeps:
+            right = f"right_start, {self.stride(1, -2)}, column_end - column"
+            out.line(f"block_swept({left}, {stride}, {step}, {right}, {result})")
+            return
+        onto = ", number" if self.sliced else ""
+        packed = (
+            f"block_packed({left}, {stride}, {step}, packed, 0, 0, {self.ahead()}, {result}{onto}{outer})"
+        )
         if not self.in_place and not self.dots:
             out.line(packed)
             return
-        if self.sweeps:
-            with out.block("if swept:"):
-                right = f"right_start, {self.stride(1, -2)}, column_end - column"
-                out.line(f"block_swept({left}, {stride}, {step}, {right}, {result})")
-        with out.block("elif reused:" if self.sweeps else "if reused:"):
+        with out.block("if reused:"):
             out.line(packed)
         with out.block("else:"):
             if self.dots:
@@ -414,8 +487,11 @@ class _Matmul:
         out, size = self.out, self.right.dtype.itemsize
         lines = f"quotient(top - first, {self.spec.rows})"
         step = str(LINE) if self.transposed else f"{self.stride(1, -2)} * {size}"
-        here = f"{lines} * {LINE}" + (f" * {self.k}" if self.transposed else "")
+        here = f"{lines} * {LINE}" + (f" * {self.steps_of_k}" if self.transposed else "")
         out.line(f"ahead = right_start + {self.panel} * {self.stride(1, -1)} * {size} + {here}")
+        if self.sliced:
+            with out.block("if number + 1 < slices:"):
+                out.line(f"ahead = right_slice + slice_size * {self.stride(1, -2)} * {size} + {here}")
         out.line(f"ahead_step = {step} if {lines} < {self.panel * size // LINE} else 0")
         return "ahead, ahead_step"
 
@@ -446,7 +522,7 @@ class _Matmul:
         row, tile = f"i{spec.batch}", len(spec.operands)
         # The tile is addressed as if it were the whole product.
         out.line(f"s{tile}_{spec.batch} = {self.breadth}")
-        out.line(f"p{tile} = tile - (top * {self.breadth} + column) * {self.size}")
+        out.line(f"p{tile} = block - (top * {self.breadth} + column) * {self.size}")
         levels = spec.epilogue.levels
         varying = [s for s in spec.steps if not isinstance(s, Store) and levels[s.out] != KERNEL]
         rows, columns = (

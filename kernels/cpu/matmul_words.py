@@ -22,16 +22,23 @@ SWEPT = 4
 
 
 def multiply(
-    rows: int, vectors: int, dtype: str, left: str, contiguous: bool, packed: bool, depth: int = 1
+    rows: int,
+    vectors: int,
+    dtype: str,
+    left: str,
+    contiguous: bool,
+    packed: bool,
+    depth: int = 1,
+    sliced: bool = False,
 ) -> Any:
     """Word for a block of `rows` by `vectors` vectors of A @ B, summed in registers in the order of k.
 
     A, stored as `left`, is read by scalars: rows past `last` as row `last`; `contiguous` says that its k
     stride is 1. B is a packed panel, or (not `packed`) lines of memory of which `columns` elements may be
     read. Line after line from address `ahead` on is fetched, one at every step of k (what follows a packed
-    panel). The block is written to `out`, rows `out_stride` apart. Each of the `depth - 1` axes outside k is
-    three more arguments: its extent, the stride of A and that of B (packed, the panel is one line after
-    another).
+    panel). The block is written to `out`, rows `out_stride` apart; added to what is there, if `sliced` and
+    the argument after k says so. Each of the `depth - 1` axes outside k is three more arguments: its extent,
+    the stride of A and that of B (packed, the panel is one line after another).
     """
     kind, width = LLVM[dtype], LANES
     vector = ir.VectorType(kind, width)
@@ -93,10 +100,18 @@ def multiply(
                 carried.update(nest(axes[3:], moved, line, dict(carried)))
             return carried
 
-        total = nest(outer, row_start, b, dict.fromkeys(cells, zero))
         out = builder.inttoptr(out, kind.as_pointer())
-        for i, j in cells:
-            _write(builder, total[i, j], out, builder.add(builder.mul(out_stride, _int(i)), _int(j * width)))
+        places = [builder.add(builder.mul(out_stride, _int(i)), _int(j * width)) for i, j in cells]
+        start = [zero] * len(cells)
+        if sliced:
+            onto, before = outer.pop(0), builder.block
+            with builder.if_then(builder.icmp_signed("!=", onto, _int(0))):
+                kept = [_read(builder, out, place, vector, None) for place in places]
+                after = builder.block
+            start = [_either(builder, vector, (zero, before), (value, after)) for value in kept]
+        total = nest(outer, row_start, b, dict(zip(cells, start, strict=True)))
+        for cell, place in zip(cells, places, strict=True):
+            _write(builder, total[cell], out, place)
 
     @word
     def block(typing: Any, *arguments: Any) -> Any:
@@ -104,7 +119,7 @@ def multiply(
             emit(builder, args)
             return context.get_dummy_value()
 
-        return types.void(*(types.int64,) * (13 + 3 * (depth - 1))), code
+        return types.void(*(types.int64,) * (13 + sliced + 3 * (depth - 1))), code
 
     return block
 
@@ -126,9 +141,7 @@ def sweep(rows: int, dtype: str, left: str, contiguous: bool) -> Any:
         places = [_smaller(builder, builder.add(row, _int(i)), last) for i in range(rows)]
         starts = [builder.gep(a, [builder.mul(place, row_stride)]) for place in places]
         targets = [builder.gep(out, [builder.mul(out_stride, _int(i))]) for i in range(rows)]
-        whole = builder.udiv(columns, _int(width))
-        some = builder.udiv(builder.add(columns, _int(width - 1)), _int(width))
-        rest = builder.mul(whole, _int(width))
+        groups = builder.udiv(builder.add(columns, _int(width - 1)), _int(width))
 
         def add(lines: list[Any], scalars: list[list[Any]], column: Any, active: Any) -> None:
             total = [_read(builder, target, column, vector, None) for target in targets]
@@ -146,12 +159,11 @@ def sweep(rows: int, dtype: str, left: str, contiguous: bool) -> Any:
             factors = [
                 [_splat(builder, _widened(builder, left, x, kind), width) for x in xs] for xs in scalars
             ]
-            with _counted(builder, whole, {}) as (number, _):
-                add(lines, factors, builder.mul(number, _int(width)), None)
-            with _counted(builder, builder.sub(some, whole), {}):
-                add(lines, factors, rest, _lane_mask(builder, builder.sub(columns, rest)))
+            with _counted(builder, groups, {}) as (number, _):
+                column = builder.mul(number, _int(width))
+                add(lines, factors, column, _lane_mask(builder, builder.sub(columns, column)))
 
-        with _counted(builder, some, {}) as (number, _):
+        with _counted(builder, groups, {}) as (number, _):
             for target in targets:
                 zero = ir.Constant(vector, [0.0] * width)
                 _write(builder, zero, target, builder.mul(number, _int(width)))
@@ -289,6 +301,14 @@ def dot_panel(rows: int, vectors: int, dtype: str, left: str, right: str) -> Any
         return types.void(*(types.int64,) * 10), code
 
     return dots
+
+
+def _either(builder: ir.IRBuilder, kind: ir.Type, *values: tuple[Any, Any]) -> Any:
+    """The value of the block that execution came from, of (value, block) pairs."""
+    phi = builder.phi(kind)
+    for value, block in values:
+        phi.add_incoming(value, block)
+    return phi
 
 
 def _sum(builder: ir.IRBuilder, values: list[Any]) -> Any:

@@ -19,7 +19,7 @@ from kernels.gpu.launch import MOST, Launch, Parameter, divisibility
 from kernels.gpu.product_tiles import EXACT, GROUP, TF32, Tile, ranked
 from kernels.gpu.steps import Steps
 from kernels.source import Source
-from kernels.spec import PRODUCT, RUNTIME, Call, Index, Literal, Load, MatmulSpec, Step, Store
+from kernels.spec import BLOCKS, PRODUCT, RUNTIME, Call, Index, Literal, Load, MatmulSpec, Step, Store
 from kernels.work import Work
 
 # Up to so many rows (columns) of a product's own, those of the batch are walked with them.
@@ -74,7 +74,7 @@ def _renamed(spec: MatmulSpec) -> MatmulSpec:
             step = replace(step, inputs=tuple(names[x] for x in step.inputs))
         name = names.setdefault(step.out, f"v{len(names)}")
         steps.append(replace(step, out=name))
-    return replace(spec, steps=tuple(steps), rows=0, vectors=0)
+    return replace(spec, steps=tuple(steps), rows=0, vectors=0, walk=BLOCKS)
 
 
 class _Product:

@@ -27,7 +27,14 @@ def _line(dtype: Any, address: int, count: int) -> Array:
 
 
 def multiply(
-    rows: int, vectors: int, dtype: str, left: str, contiguous: bool, packed: bool, depth: int = 1
+    rows: int,
+    vectors: int,
+    dtype: str,
+    left: str,
+    contiguous: bool,
+    packed: bool,
+    depth: int = 1,
+    sliced: bool = False,
 ) -> Word:
     """Word for a block of `rows` by `vectors` vectors of A @ B, summed in the order of k."""
     kind, stored = dtypes.named(dtype), dtypes.named(left)
@@ -41,6 +48,10 @@ def multiply(
         b_step = width if packed else b_step
         step = 1 if contiguous else step
         total = np.zeros((rows, width), kind.numpy)
+        outer, onto = (outer[1:], outer[0]) if sliced else (outer, 0)
+        if onto:
+            places = [out + i * out_stride * kind.itemsize for i in range(rows)]
+            total = np.stack([current().at(place, width, kind.numpy) for place in places])
 
         def nest(axes: tuple[int, ...], start: int, line: int, total: Array) -> Array:
             if axes:

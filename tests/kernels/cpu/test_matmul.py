@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,7 +17,7 @@ from kernels.cpu import engine, matmul
 from kernels.cpu.target import lanes
 from kernels.dtypes import DType
 from kernels.reference import run_matmul
-from kernels.spec import PRODUCT, Call, MatmulSpec, Operand, Store
+from kernels.spec import BLOCKS, LINES, PACKED, PRODUCT, SLICES, Call, MatmulSpec, Operand, Store
 from tests.kernels.specs import epilogue_spec
 
 LANES = lanes()
@@ -37,7 +38,8 @@ def product(a: Any = ROW_MAJOR, b: Any = ROW_MAJOR, dtype: DType = dtypes.float3
     steps = (Store(PRODUCT, 2),)
     if stored is not dtype:
         steps = (Call("rounded", "cast", (PRODUCT,), stored), Store("rounded", 2))
-    return MatmulSpec("product", batch, dtype, *kept.get("block", (4, 2)), operands, steps)
+    rows, vectors = kept.get("block", (4, 2))
+    return MatmulSpec("product", batch, dtype, rows, vectors, operands, steps, walk=kept.get("walk", BLOCKS))
 
 
 def laid_out(random: np.random.Generator, shape: Sequence[int], strides: Any, dtype: DType) -> np.ndarray:
@@ -157,21 +159,41 @@ def test_strides_of_the_left_operand(a: Any) -> None:
         check_product(spec, m, n, k)
 
 
+@pytest.mark.parametrize("b", [ROW_MAJOR, TRANSPOSED, ANY], ids=["rows", "transposed", "any"])
 @pytest.mark.parametrize("a", [ROW_MAJOR, TRANSPOSED], ids=["rows", "transposed"])
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=["float32", "float64"])
-def test_lines_of_a_large_right_operand(dtype: DType, a: Any) -> None:
-    spec, random = product(a, dtype=dtype), np.random.default_rng(0)
-    for n, k in ((300, 257), (1030, 65), (70, 1001), (2100, 32)):
-        assert n * k >= matmul.SWEEP_FROM
-        left, right = laid_out(random, (5, k), a, dtype), random.normal(size=(k, n)).astype(dtype.numpy)
-        all_rows = np.full((5, n), np.nan, dtype.numpy)
-        check(spec, (5, n, k), [left, right, all_rows])
-        for m in (1, 3, 4):
-            result = np.full((m, n), np.nan, dtype.numpy)
-            check(spec, (m, n, k), [left[:m], right, result])
-            np.testing.assert_array_equal(
-                result, all_rows[:m], err_msg="more rows than a block are not swept"
-            )
+def test_every_walk_gives_the_same_bits(dtype: DType, a: Any, b: Any) -> None:
+    random = np.random.default_rng(0)
+    for m, n, k in (
+        (1, 300, 257),
+        (3, 1030, 65),
+        (9, 2100, 32),
+        (40, 33, 1024),
+        (200, 100, 1100),
+        (5, 64, 2049),
+    ):
+        left, right = laid_out(random, (m, k), a, dtype), laid_out(random, (k, n), b, dtype)
+        results = []
+        for walk in (BLOCKS, PACKED, SLICES, LINES)[: 4 if b is ROW_MAJOR else 3]:
+            results.append(np.full((m, n), np.nan, dtype.numpy))
+            check(product(a, b, dtype, walk=walk), (m, n, k), [left, right, results[-1]])
+        # Dot products along k are trees.
+        tree = b is TRANSPOSED and a is ROW_MAJOR and m <= matmul.DOT_ROWS
+        for other in () if tree else results[1:]:
+            np.testing.assert_array_equal(results[0], other)
+
+
+def test_how_sizes_are_walked() -> None:
+    rows, columns = (Operand(dtypes.float32, strides) for strides in (ROW_MAJOR, TRANSPOSED))
+
+    def walk(m: int, n: int, *k: int, a: Operand = rows, b: Operand = rows, block: Any = (4, 4)) -> str:
+        return matmul.walk(m, n, k, (a, b), block, 16)
+
+    assert walk(1, 2048, 2048, block=(1, 6)) == LINES
+    assert walk(1, 64, 64) == walk(1, 2048, 2048, b=columns) == walk(64, 64, 512) == BLOCKS
+    assert walk(64, 2048, 512) == walk(64, 64, 512, b=columns) == PACKED
+    assert walk(64, 2048, 2048) == walk(64, 2048, 2048, b=columns) == SLICES
+    assert walk(64, 65, 3, 2048) == walk(64, 65, 2048, a=Operand(dtypes.bfloat16, ROW_MAJOR)) == PACKED
 
 
 def test_infinity_and_nan_stay_in_their_row_and_column() -> None:
@@ -223,9 +245,11 @@ def test_an_expensive_epilogue_is_shared_by_rows(n: int) -> None:
 
 
 def test_epilogue_with_broadcast_operands_and_several_stores() -> None:
-    spec, random = epilogue_spec(), np.random.default_rng(0)
-    sizes = [*itertools.product((1, 6, 40), (1, 16, 33, 70), (0, 5, 64)), (1, 1030, 65), (4, 300, 250)]
-    for m, n, k in sizes:
+    random = np.random.default_rng(0)
+    sizes = [*itertools.product((BLOCKS,), (1, 6, 40), (1, 16, 33, 70), (0, 5, 64))]
+    sizes += [(LINES, 1, 1030, 65), (LINES, 6, 300, 250), (SLICES, 40, 33, 1100), (SLICES, 6, 16, 0)]
+    for walk, m, n, k in sizes:
+        spec = replace(epilogue_spec(), walk=walk)
         bias, row = random.normal(size=n).astype("f"), random.normal(size=m).astype("f")
         arrays = [
             random.normal(size=(m, k)).astype("f"),
