@@ -65,6 +65,11 @@ def _log_assembled(exponent: Lanes, f: Lanes) -> Lanes:
 
 def log(x: Lanes) -> Lanes:
     """Natural logarithm."""
+    if x.scales:
+        exponent, m = x.taken_apart()
+        large = m >= 2.0 * tables(x).root_half
+        # What is infinite or NaN in the two is so in the result.
+        return _log_assembled(large.select(exponent + 1.0, exponent), large.select(m * 0.5, m) - 1.0)
     exponent, m = any_mantissa(x)
     y = _log_assembled(exponent, m - 1.0)
     # inf and NaN give themselves.

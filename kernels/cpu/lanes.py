@@ -191,23 +191,38 @@ class Lanes:
 
     @property
     def scales(self) -> bool:
-        """Whether the CPU has an instruction for `scaled` of such vectors."""
+        """Whether the CPU has instructions for `scaled` and `taken_apart` of such vectors."""
         return "avx512f" in features() and self.count * self.element_bits % 512 == 0
 
     def scaled(self, n: Lanes) -> Lanes:
         """This times 2**n by VSCALEF: one instruction in place of eight for each register."""
+        return self._by_registers("scalef", n)
+
+    def taken_apart(self) -> tuple[Lanes, Lanes]:
+        """(e, m) with this = 2**e m and 1 <= m < 2, by VGETEXP and VGETMANT; subnormals are no exception.
+
+        0 gives (-inf, 1), inf (inf, 1), NaN and what is below 0 a NaN for m.
+        """
+        negative_is_nan = ir.Constant(I32, 0b1000)
+        return self._by_registers("getexp"), self._by_registers("getmant", negative_is_nan)
+
+    def _by_registers(self, name: str, *others: Any) -> Lanes:
+        """An instruction of AVX-512 on each register; `others` are lanes, or constants of the instruction."""
         builder = self.builder
         count = 512 // self.element_bits
         register, mask = ir.VectorType(self.element, count), ir.IntType(count)
-        name = f"llvm.x86.avx512.mask.scalef.{'ps' if self.element == F32 else 'pd'}.512"
-        kind = ir.FunctionType(register, [register, register, register, mask, I32])
+        kinds = [register if isinstance(x, Lanes) else I32 for x in others]
+        kind = ir.FunctionType(register, [register, *kinds, register, mask, I32])
+        name = f"llvm.x86.avx512.mask.{name}.{'ps' if self.element == F32 else 'pd'}.512"
         function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
         every, current_rounding = ir.Constant(mask, -1), ir.Constant(I32, 4)
-        parts = [
-            builder.call(function, [part, power, part, every, current_rounding])
-            for part, power in zip(self.split(count), n.split(count), strict=True)
+        parts = self.split(count)
+        rest = [x.split(count) if isinstance(x, Lanes) else [x] * len(parts) for x in others]
+        called = [
+            builder.call(function, [part, *operands, part, every, current_rounding])
+            for part, *operands in zip(parts, *rest, strict=True)
         ]
-        return self.like(joined(builder, parts))
+        return self.like(joined(builder, called))
 
     def rarely(self, compute: Callable[[], tuple[Lanes, ...]], usual: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
         """`usual`, with what `compute` gives where this mask is set."""

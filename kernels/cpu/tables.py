@@ -16,10 +16,11 @@ Coefficients = tuple[float, ...]
 class Tables:
     """What differs between the types. Errors (float32, float64) are relative to the function's result."""
 
-    # Bits after the point, the bits of 1.0 and of sqrt(1/2).
+    # Bits after the point, the bits of 1.0 and of sqrt(1/2), and that.
     places: int
     one: int
     half_root: int
+    root_half: float
     # 1.5 * 2**places: adding it rounds a smaller number to an integer, which then is in the sum's low bits.
     rounder: float
     smallest_normal: float
@@ -60,6 +61,7 @@ FLOAT32 = Tables(
     places=23,
     one=0x3F800000,
     half_root=0x3F3504F3,
+    root_half=0.7071067690849304,
     rounder=12582912.0,
     smallest_normal=2.0**-126,
     negligible=2.0**-25,
@@ -106,6 +108,7 @@ FLOAT64 = Tables(
     places=52,
     one=0x3FF0000000000000,
     half_root=0x3FE6A09E667F3BCD,
+    root_half=0.7071067811865476,
     rounder=6755399441055744.0,
     smallest_normal=2.0**-1022,
     negligible=2.0**-54,
