@@ -3,33 +3,30 @@
 A program computes a tile: of up to three axes where elements are computed alone, of rows and a stretch of
 their inner axis where rows are reduced. A row that fits into the tile is loaded once, and everything is done
 in the order of the spec; a longer one is walked once for each of its phases. Where rows are combined, a
-program walks one part of the rows in order. Adding at computed positions is atomic, in no order: floats may
-round otherwise from run to run.
+program walks one part of the rows in order. Adding at computed positions is atomic here, which for integers
+is as good as any order; floats are added in order, by `kernels.gpu.ordered`.
 """
 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from functools import cached_property
 
-from kernels.gpu import phases, vocabulary
+from kernels.gpu import ordered, phases, vocabulary, writing
 from kernels.gpu.axes import collapsed
-from kernels.gpu.launch import MOST, Launch, Parameter, divisibility
+from kernels.gpu.launch import Launch
 from kernels.gpu.nest import Nest
 from kernels.gpu.tiles import tiling
-from kernels.spec import ELEMENT, KERNEL, ROW, Index, Reduce, Step
+from kernels.spec import ELEMENT, KERNEL, ROW, Reduce, Step
 from kernels.work import Work
-
-# Offsets of so many elements, and more, have 64 bits: half as many as 32 hold, since the ends of tiles and of
-# parts lie beyond them.
-WIDE = 2**30
 
 
 def render(work: Work, alignment: Sequence[int] | None = None, flags: int = 0) -> Launch:
     """The launch of a loop; see `kernels.gpu.render.launch_of`."""
     work = collapsed(work)
+    if ordered.serves(work):
+        return ordered.render(work, alignment, flags)
     kernel = _Loop(work, tiling(work))
     kernel.write(flags)
     return kernel.launch(alignment, flags)
@@ -40,51 +37,18 @@ class _Loop(Nest):
 
     def launch(self, alignment: Sequence[int] | None, flags: int) -> Launch:
         """What has been written, with its sizes and strides."""
-        spec, work = self.spec, self.work
-        counted = {s.operand for s in spec.steps if isinstance(s, Index)}
-        known = map(divisibility, alignment or [MOST] * len(spec.operands))
-        pointers = [
-            Parameter(f"p{i}", *(("i64", 1) if i in counted else (vocabulary.pointer(o.dtype), facts)))
-            for i, (o, facts) in enumerate(zip(spec.operands, known, strict=True))
-        ]
-        pointers += [Parameter(f"flag{i}", "*i1") for i in range(flags)]
-        values = {f"n{axis}": size for axis, size in enumerate(work.extents)} | {"chunk": self.chunk}
-        for number, strides in enumerate(work.strides):
-            values |= {f"s{number}_{axis}": stride for axis, stride in enumerate(strides)}
-            values[f"s{number}_i"] = work.index_strides[number]
-        arguments = {name: values[name] for name in sorted(self.used)}
-        kind = "i64" if self.wide else "i32"
-        integers = [Parameter(name, kind, divisibility(value)) for name, value in arguments.items()]
         programs = math.prod(self.blocks_along(a) for a in self.walked)
-        return Launch(
-            spec.name,
-            vocabulary.module(spec, self.text([p.name for p in (*pointers, *integers)])),
-            (*pointers, *integers),
-            tuple(self.constants.items()),
-            (programs * (max(work.parts, 1) if self.outer else 1), 1, 1),
+        return writing.launch(
+            self.work,
+            self.out.lines,
+            self.used,
+            self.constants,
+            programs * (max(self.work.parts, 1) if self.outer else 1),
             self.tiling.warps,
-            1,
-            tuple(arguments.values()),
+            alignment,
+            flags,
+            {"chunk": self.chunk},
         )
-
-    def text(self, parameters: Sequence[str]) -> str:
-        """The kernel as a function."""
-        signature = ", ".join([*parameters, *(f"{name}: tl.constexpr" for name in self.constants)])
-        head = f"def kernel({signature}):"
-        if len(head) > 100:
-            # A name stays with its annotation.
-            lines = textwrap.wrap(signature.replace(": ", ":\xa0"), 96)
-            wrapped = "\n    ".join(lines).replace("\xa0", " ")
-            head = f"def kernel(\n    {wrapped}\n):"
-        return "\n".join([head, *(f"    {line}" for line in self.out.lines)]) + "\n"
-
-    @property
-    def wide(self) -> bool:
-        """Whether offsets or sizes pass 32 bits."""
-        work = self.work
-        reach = [sum(abs(s) * n for s, n in zip(own, work.extents, strict=True)) for own in work.strides]
-        jumps = [abs(s) * max(work.parts, 1) for s in work.index_strides]
-        return max(map(sum, zip(reach, jumps, strict=True)), default=0) + work.elements >= WIDE
 
     @property
     def chunk(self) -> int:
@@ -105,25 +69,21 @@ class _Loop(Nest):
 
     def write(self, flags: int) -> None:
         """Write everything below the kernel's head."""
-        if flags:
-            with self.out.block("if " + " | ".join(f"tl.load(flag{i})" for i in range(flags)) + ":"):
-                self.out.line("return")
+        writing.leave_where_set(self.out, flags)
         self.place_program()
         if self.spec.inner and not self.tiling.looped and not self.tiling.columns:
             self.place(self.inner)
         for step in self.spec.steps:
             if self.level(step) == KERNEL or step in self.fixed:
                 self.compute(step)
-        if self.tiling.serial:
-            self.one_by_one()
-        elif self.outer:
+        if self.outer:
             self.rows_of_part()
         else:
             self.row()
 
     def place_program(self) -> None:
         """Write the indices that differ from program to program; the last axis varies fastest."""
-        program = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
+        program = "tl.program_id(0)" + (".to(tl.int64)" if writing.is_wide(self.work) else "")
         several = [a for a in self.walked if self.blocks_along(a) != 1]
         if self.outer or len(several) > 1:
             self.out.line(f"program = {program}")
@@ -199,14 +159,6 @@ class _Loop(Nest):
             self.out.open(f"for i{axis} in range({self.use(f'n{axis}')}):")
         self.out.open(f"for start in range(0, {self.use(f'n{self.inner}')}, {self.block[self.inner]}):")
         self.place_tile(self.inner, "start + ")
-
-    def one_by_one(self) -> None:
-        """Write all rows as one program's: each finds in memory what the last one left there."""
-        for axis in range(self.spec.rows):
-            self.out.open(f"for i{axis} in range({self.use(f'n{axis}')}):")
-        self.row()
-        self.out.line("tl.debug_barrier()")
-        self.out.close(self.spec.rows)
 
     # Parts
 

@@ -39,7 +39,7 @@ class Nest(Steps):
         self.outer = [s for s in spec.steps if isinstance(s, Reduce) and s.outer]
         # The axes along which programs lie, beside the parts.
         rows, inner = list(range(spec.rows)), list(range(spec.rows, spec.axes))
-        self.walked = (inner if tiling.columns else []) if self.outer else [] if tiling.serial else rows
+        self.walked = (inner if tiling.columns else []) if self.outer else rows
 
     def level(self, step: Step) -> int:
         """Where in the nest a step does its work."""
@@ -74,13 +74,9 @@ class Nest(Steps):
 
     def add(self, value: str, operand: int, index: str) -> str:
         """The statement that adds a value at a computed position, as often as the loop comes there."""
-        dtype, address = self.spec.operands[operand].dtype, self.address(operand, index)
-        if self.tiling.serial:
-            total = vocabulary.call("add", [vocabulary.load(address, dtype), value], [dtype, dtype], dtype)
-            return vocabulary.store(address, f"({total})", dtype)
         dims = self.level_dims(self.level(Store(value, operand, index)))
         mask = self.masked(dims)
-        address = self.spread(address, self.dims(operand, index), dims)
+        address = self.spread(self.address(operand, index), self.dims(operand, index), dims)
         return f'tl.atomic_add({address}, {value}{mask and f", {mask}"}, sem="relaxed")'
 
     def spread(self, text: str, own: Dims, dims: Dims) -> str:

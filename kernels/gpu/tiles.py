@@ -41,15 +41,13 @@ class Tiling:
     """Blocks of the axes that a tile spans; the others are walked by programs, or by loops within one.
 
     With `looped`, the last inner axis is walked block by block, and those before it one by one. Where rows
-    are combined, `part_rows` of a part are in a tile; with `columns`, programs share the inner axes. With
-    `serial`, one program does one row after the other.
+    are combined, `part_rows` of a part are in a tile; with `columns`, programs share the inner axes.
     """
 
     blocks: tuple[tuple[int, int], ...] = ()
     part_rows: int = 1
     looped: bool = False
     columns: bool = False
-    serial: bool = False
     warps: int = 4
 
 
@@ -63,10 +61,8 @@ def tiling(work: Work) -> Tiling:
     spec = cast(LoopSpec, work.spec)
     added = [spec.operands[s.operand].dtype for s in spec.steps if isinstance(s, Store) and s.index]
     if any(d.itemsize < 4 for d in added):
-        # There are no atomic additions of so few bytes.
-        if spec.inner:
-            raise SpecError(f"{spec.name} adds {added[0].name} at computed positions, and has inner axes")
-        return Tiling(serial=True, warps=1)
+        # There are no atomic additions of so few bytes; `kernels.gpu.ordered` does what is nothing else.
+        raise SpecError(f"{spec.name} adds {added[0].name} at computed positions, and does more than that")
     if any(isinstance(s, Reduce) and s.outer for s in spec.steps):
         return _parts(work, spec)
     if spec.inner:
