@@ -13,8 +13,10 @@ from framework.access import beside, host
 from framework.elementwise import abs as absolute
 from framework.elementwise import add, bitwise_and, bitwise_or, eq, isfinite, isnan, le, mul, sub
 from framework.promotion import as_operand, convert, promoted
-from framework.tensor import Tensor, wrap
+from framework.tensor import Tensor, concrete, wrap
+from framework.transfer import moved_to
 from kernels import dtypes
+from kernels.gpu import arrays, ordering
 
 
 def equal(input: Tensor, other: Tensor) -> bool:
@@ -50,9 +52,25 @@ def allclose(
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Whether each element occurs among `test_elements`."""
     x, y = promoted(as_operand(elements), as_operand(test_elements))
+    if isinstance(x, Tensor) and x.is_cuda:
+        among = concrete(moved_to(y, x)) if isinstance(y, Tensor) else np.asarray(y)
+        return wrap(_occurs(concrete(x), among, invert))
     among, wanted = (host(v) if isinstance(v, Tensor) else np.asarray(v) for v in (x, y))
     found = np.asarray(np.isin(among, wanted, invert=invert))
     return beside(x, found) if isinstance(x, Tensor) else wrap(found)
+
+
+@arrays.located
+def _occurs(x: Any, among: Any, invert: bool) -> Any:
+    """Whether each element is one of others, on a GPU; nan is none."""
+    flat = arrays.put(among, x.device.id).reshape(-1)
+    if not flat.size:
+        return arrays.namespace(x).full(x.shape, invert, np.bool_)
+    ordered = flat[ordering.order(flat, 0)].astype(x.dtype)
+    near = np.minimum(ordering.searched(ordered, x, False), flat.size - 1)
+    wide = dtypes.of_numpy(x.dtype).arithmetic.numpy
+    found = ordered[near].astype(wide) == x.astype(wide)
+    return ~found if invert else found
 
 
 def is_tensor(obj: Any) -> bool:

@@ -26,7 +26,7 @@ from framework.tensor import Tensor, concrete, wrap
 from framework.transfer import moved_to
 from framework.views import expand, permute, reshape
 from kernels import dtypes
-from kernels.gpu import arrays
+from kernels.gpu import arrays, ordering
 
 _INDEX_DTYPES = (dtypes.int64, dtypes.int32, dtypes.int16, dtypes.int8, dtypes.uint8)
 
@@ -334,7 +334,12 @@ class _PutRows(Function):
         require_one_device((x, flat, source))
         with arrays.there(arrays.number_of(x._data)):
             out = arrays.copied(concrete(x))
-            out[concrete(flat)] = concrete(source)
+            rows = np.broadcast_to(concrete(source), (*flat.shape, *out.shape[1:]))
+            if arrays.is_device(out):
+                index = concrete(flat).reshape(-1)
+                ordering.replace_rows(out, index, rows.reshape(len(index), *out.shape[1:]))
+            else:
+                out[concrete(flat)] = rows
         return wrap(out)
 
     @staticmethod

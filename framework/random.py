@@ -7,6 +7,8 @@ every back end.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy as np
 from compiler.ops import random as distributions
 from compiler.ops.arithmetic import remainder
 from compiler.ops.bits import bitwise_or, shift_left
-from framework.access import beside, host
+from framework.access import host
 from framework.device import device, number_of, place_of
 from framework.elementwise import add, div, log1p, lt, mul, neg
 from framework.inplace import assign
@@ -22,11 +24,11 @@ from framework.promotion import convert, promoted
 from framework.size import shape_argument
 from framework.state import ambient, guarded, is_recording, python_effect
 from framework.tensor import Tensor, concrete, wrap
-from framework.transfer import creating, placed
+from framework.transfer import creating
 from framework.views import broadcast_shapes, expand
 from kernels import dtypes
 from kernels.dtypes import DType
-from kernels.gpu import arrays
+from kernels.gpu import arrays, ordering
 
 
 class Generator:
@@ -271,11 +273,15 @@ def randperm(
 ) -> Tensor:
     """The integers 0 to n - 1 in random order."""
     number = creating(device)
-    keys = concrete(wrap(_bits((n, 2), generator)))
-    order = np.lexsort((keys[:, 1], keys[:, 0]))
-    return _finished(
-        convert(wrap(placed(order.astype(np.int64), number)), dtype or dtypes.int64), requires_grad
-    )
+    order = _ordered_by(concrete(wrap(_bits((n, 2), generator, number))))
+    return _finished(convert(wrap(order), dtype or dtypes.int64), requires_grad)
+
+
+@arrays.located
+def _ordered_by(words: Any) -> Any:
+    """The rows' order by two words of 32 bits each."""
+    keys = ((words[:, 0] - 2**31) << 32) + words[:, 1]
+    return ordering.order(keys, 0) if arrays.is_device(keys) else np.argsort(keys, kind="stable")
 
 
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
@@ -315,24 +321,41 @@ def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
     """`num_samples` positions per row, drawn with probabilities in proportion to the row."""
-    weights = host(input).astype(np.float64)
-    _require_distribution(input, weights, num_samples, replacement)
-    rows = weights.reshape(-1, weights.shape[-1])
-    if replacement or num_samples == 1:
-        totals = np.cumsum(rows, -1)
-        u = concrete(_uniform((rows.shape[0], num_samples), dtypes.float64, generator)) * totals[:, -1:]
+    # The last axis has what is drawn from.
+    uniform = partial(_uniform, dtype=dtypes.float64, generator=generator, number=_number(input))
+    return wrap(_drawn(concrete(input), input, num_samples, replacement, uniform))
+
+
+@arrays.located
+def _drawn(data: Any, input: Tensor, count: int, replacement: bool, uniform: Callable[..., Any]) -> Any:
+    """Positions drawn in every row of weights, by uniform numbers."""
+    weights = data.astype(np.float64)
+    _require_distribution(input, weights, count, replacement)
+    rows, there = weights.reshape(-1, weights.shape[-1]), arrays.is_device(data)
+    if replacement or count == 1:
+        totals = ordering.running("add", rows, 1) if there else np.cumsum(rows, -1)
+        u = concrete(uniform((rows.shape[0], count))) * totals[:, -1:]
         # The last element that can be drawn: rounding may take u to the total itself.
-        last = rows.shape[-1] - 1 - np.argmax(rows[:, ::-1] > 0, -1)
-        drawn = np.zeros(u.shape, np.int64)
-        for row, (total, x) in enumerate(zip(totals, u, strict=True)):
-            drawn[row] = np.minimum(np.searchsorted(total, x, "right"), last[row])
+        last = rows.shape[-1] - 1 - np.argmax((np.flip(rows, 1) > 0).astype(np.int8), -1)[:, None]
+        found = ordering.searched(totals, u, True) if there else _searched(totals, u)
+        drawn = np.minimum(found, last)
     else:
         # Efraimidis and Spirakis 2006: the largest of -log(u) / weight, reversed, is a draw without
         # replacement. Elements of weight 0 come last.
-        u = concrete(_uniform(rows.shape, dtypes.float64, generator))
+        u = concrete(uniform(rows.shape))
         with np.errstate(divide="ignore", invalid="ignore"):
-            drawn = np.argsort(-np.log1p(-u) / rows, -1, kind="stable")[:, :num_samples]
-    return beside(input, np.ascontiguousarray(drawn, np.int64).reshape(*weights.shape[:-1], num_samples))
+            keys = -np.log1p(-u) / rows
+        order = ordering.order(keys, 1) if there else np.argsort(keys, -1, kind="stable")
+        drawn = order[:, :count]
+    return arrays.row_major(drawn, np.int64).reshape(*weights.shape[:-1], count)
+
+
+def _searched(totals: Any, values: Any) -> Any:
+    """Where each value lies in its row of running totals."""
+    found = np.zeros(values.shape, np.int64)
+    for row, (total, x) in enumerate(zip(totals, values, strict=True)):
+        found[row] = np.searchsorted(total, x, "right")
+    return found
 
 
 def _require_distribution(

@@ -18,10 +18,13 @@ from framework.elementwise import labelled, largest_finite
 from framework.indexing import getitem, put, setitem, wrapped
 from framework.promotion import as_operand, convert, scalar
 from framework.size import axis_index
-from framework.tensor import Tensor, wrap
+from framework.tensor import Tensor, concrete, wrap
 from framework.transfer import moved_to
 from framework.views import expand, reshape, unsqueeze
 from kernels import dtypes
+from kernels.gpu import arrays, ordering
+
+Array = Any  # of NumPy or of CuPy
 
 
 def _index(index: Tensor, name: str) -> Tensor:
@@ -119,13 +122,18 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 
 def _require_nonnegative(index: Tensor, size: int) -> None:
-    data = host(index)
-    if data.size and (data.min() < 0 or data.max() >= size):
-        bad = data[(data < 0) | (data >= size)]
+    bad = _outside(concrete(index), size)
+    if len(bad):
         raise IndexError(
             f"index {int(bad[0])} is out of range for a dimension of size {size}; indices must be in [0, "
             f"{size})"
         )
+
+
+@arrays.located
+def _outside(index: Array, size: int) -> Array:
+    """Those positions that are none in [0, size)."""
+    return index[(index < 0) | (index >= size)]
 
 
 def _scatter_source(input: Tensor, index: Tensor, src: Any, name: str) -> Tensor:
@@ -166,17 +174,27 @@ class _Scatter(Function):
     def forward(ctx: Any, x: Tensor, index: Tensor, source: Tensor, axis: int) -> Tensor:
         ctx.save_for_backward(index)
         ctx.axis = axis
-        out = host(x).copy()
-        region = tuple(slice(None) if k == axis else slice(n) for k, n in enumerate(index.shape))
         require_one_device((x, index, source))
-        np.put_along_axis(out[region], host(index), host(source), axis)
-        return beside(x, out)
+        return wrap(_replaced(concrete(x), concrete(index), concrete(source), axis))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         (index,) = ctx.saved_tensors
         zero = expand(g.new_zeros(()), index.shape)
         return _Scatter.apply(g, index, zero, ctx.axis), None, gather(g, ctx.axis, index), None
+
+
+@arrays.located
+def _replaced(x: Array, index: Array, source: Array, axis: int) -> Array:
+    """A copy of `x` with elements at positions along an axis replaced, the last of several staying."""
+    out = arrays.copied(x)
+    if arrays.is_device(out):
+        positions = indexing.elementwise_positions(out.shape, index, axis)
+        ordering.replace_rows(out.reshape(-1), positions.reshape(-1), arrays.row_major(source).reshape(-1))
+        return out
+    region = tuple(slice(None) if k == axis else slice(n) for k, n in enumerate(index.shape))
+    np.put_along_axis(out[region], index, source, axis)
+    return out
 
 
 def scatter(
@@ -274,7 +292,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`input` with successive elements of `source` where the broadcast `mask` holds."""
     out = expand(input, movement.broadcast_shapes(tuple(input.shape), tuple(mask.shape))).clone()
     mask = expand(mask, out.shape)
-    count = int(host(mask).sum())
+    count = int(mask.sum())
     setitem(out, mask, reshape(source, (-1,))[:count])
     return out
 
@@ -286,8 +304,20 @@ def repeat_interleave(
     if dim is None:
         input, dim = reshape(input, (-1,)), 0
     axis = axis_index(dim, input.ndim)
-    counts = host(repeats) if isinstance(repeats, Tensor) else np.asarray(repeats)
-    position = np.repeat(
-        np.arange(input.shape[axis]), counts if counts.ndim == 0 or counts.size > 1 else counts.reshape(())
-    )
-    return apply_op(indexing.take, (input, beside(input, position.astype(np.int64))), {"axis": axis})
+    size = input.shape[axis]
+    if isinstance(repeats, Tensor) and repeats.is_cuda and repeats.numel() == size > 1:
+        position = wrap(_repeated(concrete(convert(repeats.reshape(-1), dtypes.int64))))
+    else:
+        counts = host(repeats) if isinstance(repeats, Tensor) else np.asarray(repeats)
+        counts = counts if counts.ndim == 0 or counts.size > 1 else counts.reshape(())
+        position = beside(input, np.repeat(np.arange(size), counts).astype(np.int64))
+    return apply_op(indexing.take, (input, position), {"axis": axis})
+
+
+@arrays.located
+def _repeated(counts: Array) -> Array:
+    """Each number below the length of `counts` as often as that says, on a GPU."""
+    if int(counts.min()) < 0:
+        raise RuntimeError("repeats can not be negative")
+    ends = ordering.running("add", counts, 0)
+    return ordering.searched(ends, arrays.namespace(counts).arange(int(ends[-1])), True)

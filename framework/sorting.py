@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.ops.indexing import gather
+from compiler.ops.indexing import gather, take_add
 from compiler.ops.indexing import take as take_op
 from framework.access import beside, host
 from framework.apply import apply_op
@@ -21,10 +21,12 @@ from framework.joining import flip
 from framework.promotion import FLOATING, convert
 from framework.reductions import Extremum
 from framework.size import axis_index
-from framework.tensor import Tensor
+from framework.tensor import Tensor, concrete, wrap
+from framework.transfer import moved_to
 from framework.views import cat, movedim, reshape, sliced
 from kernels import dtypes
 from kernels.dtypes import DType
+from kernels.gpu import arrays, ordering
 
 Array = np.ndarray[Any, Any]
 
@@ -45,13 +47,25 @@ class Median(Extremum):
     """Result of median over a dimension."""
 
 
-def _order(x: Tensor, axis: int, descending: bool) -> Array:
+@arrays.located
+def _order(data: Array, axis: int, descending: bool) -> Array:
     """Stable order along `axis`; nan counts as the largest value."""
-    data = host(x)
+    if arrays.is_device(data):
+        return ordering.order(data, axis, descending)
     if not descending:
         return np.argsort(data, axis=axis, kind="stable")
     backwards = np.argsort(np.flip(data, axis), axis=axis, kind="stable")
     return np.flip(data.shape[axis] - 1 - backwards, axis)
+
+
+def _comparable(data: Array) -> Array:
+    """The same numbers in a dtype that CuPy computes in."""
+    return data.astype(dtypes.of_numpy(data.dtype).arithmetic.numpy) if arrays.is_device(data) else data
+
+
+def _positions(data: Array) -> Tensor:
+    """Positions as a tensor, where they are."""
+    return wrap(arrays.row_major(data, np.int64))
 
 
 def _sorted(x: Tensor, dim: int, descending: bool, kind: type[Extremum]) -> Extremum:
@@ -60,7 +74,7 @@ def _sorted(x: Tensor, dim: int, descending: bool, kind: type[Extremum]) -> Extr
         values, indices = _sorted(reshape(x, (1,)), 0, descending, kind)
         return kind(reshape(values, ()), reshape(indices, ()))
     axis = axis_index(dim, x.ndim)
-    indices = beside(x, np.ascontiguousarray(_order(x, axis, descending), dtype=np.int64))
+    indices = _positions(_order(concrete(x), axis, descending))
     values = labelled(f"{kind.__name__}Backward0", apply_op(gather, (x, indices), {"axis": axis}))
     return kind(values, indices)
 
@@ -116,35 +130,40 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 def _median(x: Tensor, dim: int, keepdim: bool) -> Extremum:
     axis = axis_index(dim, x.ndim)
-    order = _order(x, axis, False)
-    data = host(x)
-    middle = np.take(order, [(data.shape[axis] - 1) // 2], axis)
-    if data.dtype.kind == "f":
-        nans = np.isnan(data)
-        middle = np.where(nans.any(axis, keepdims=True), nans.argmax(axis, keepdims=True), middle)
-    indices = beside(x, np.ascontiguousarray(middle, np.int64))
+    return _picked(x, axis, _middle(concrete(x), axis), keepdim)
+
+
+def _picked(x: Tensor, axis: int, place: Array, keepdim: bool) -> Extremum:
+    """The elements of `x` at one place each along an axis."""
+    indices = _positions(place)
     values = apply_op(gather, (x, indices), {"axis": axis})
     return Median(values, indices) if keepdim else Median(values.squeeze(axis), indices.squeeze(axis))
+
+
+@arrays.located
+def _middle(data: Array, axis: int) -> Array:
+    """Where the middle element is along an axis, or the first nan."""
+    data = _comparable(data)
+    middle = np.take(_order(data, axis, False), [(data.shape[axis] - 1) // 2], axis)
+    nans = data != data
+    first = np.argmax(nans.astype(np.int8), axis, keepdims=True)
+    return np.where(nans.any(axis, keepdims=True), first, middle)
 
 
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The middle of the values that are not nan, the lower of two."""
     x = reshape(input, (-1,)) if dim is None or input.ndim == 0 else input
     axis = axis_index(0 if dim is None else dim, x.ndim)
-    order, data = _order(x, axis, False), host(x)
-    count = np.sum(~np.isnan(data), axis, keepdims=True) if data.dtype.kind == "f" else data.shape[axis]
-    middle = np.take_along_axis(
-        order, np.maximum((np.asarray(count) - 1) // 2, 0).reshape(_kept(data, axis)), axis
-    )
-    indices = beside(input, np.ascontiguousarray(middle, np.int64))
-    values = apply_op(gather, (x, indices), {"axis": axis})
-    if dim is None:
-        return reshape(values, ())
-    return Median(values, indices) if keepdim else Median(values.squeeze(axis), indices.squeeze(axis))
+    found = _picked(x, axis, _middle_number(concrete(x), axis), keepdim or dim is None)
+    return reshape(found.values, ()) if dim is None else found
 
 
-def _kept(data: Array, axis: int) -> tuple[int, ...]:
-    return tuple(1 if k == axis else n for k, n in enumerate(data.shape))
+@arrays.located
+def _middle_number(data: Array, axis: int) -> Array:
+    """Where the middle of the elements is that are not nan."""
+    data = _comparable(data)
+    count = (data == data).sum(axis, keepdims=True)
+    return gather(arrays.row_major(_order(data, axis, False)), np.maximum((count - 1) // 2, 0), axis=axis)
 
 
 def quantile(
@@ -167,7 +186,7 @@ def quantile(
     }.get(interpolation, np.round(places) - lower)
     low, high = (_taken(values, axis, beside(x, p.astype(np.int64))) for p in (lower, upper))
     shape = tuple(len(places) if k == axis else 1 for k in range(x.ndim))
-    picked = low + (high - low) * beside(x, weight.reshape(shape).astype(host(x).dtype))
+    picked = low + (high - low) * beside(x, weight.reshape(shape).astype(x.dtype.numpy))
     picked = where(isnan(x).any(axis, True), float("nan"), picked)
     moved = movedim(picked, axis, 0)
     if input.ndim == 0:
@@ -187,10 +206,27 @@ def _taken(x: Tensor, axis: int, index: Tensor) -> Tensor:
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements fall in each of `bins` equal intervals; the range is the data's when min equals
     max."""
-    data = host(input)
-    low, high = (data.min(), data.max()) if min == max and data.size else (min, max)
-    counts, _ = np.histogram(data[(data >= low) & (data <= high)], bins, (low, high))
-    return beside(input, counts.astype(data.dtype))
+    return wrap(_counts(concrete(input), bins, min, max))
+
+
+@arrays.located
+def _counts(data: Array, bins: int, low: float, high: float) -> Array:
+    """How many elements of a range are in each of its equal parts, in their dtype."""
+    dtype, data = data.dtype, _comparable(data)
+    low, high = (data.min(), data.max()) if low == high and data.size else (low, high)
+    among = data[(data >= low) & (data <= high)]
+    if not arrays.is_device(data):
+        return np.histogram(among, bins, (low, high))[0].astype(dtype)
+    ends = [end.get()[()] if arrays.is_device(end) else end for end in (low, high)]
+    edges = np.histogram_bin_edges(np.zeros(0, data.dtype), bins, (ends[0], ends[1]))
+    place = ordering.searched(arrays.put(edges, data.device.id), among, True) - 1
+    return _occurrences(np.minimum(place, bins - 1), bins).astype(dtype)
+
+
+def _occurrences(index: Array, size: int) -> Array:
+    """How often each number below `size` occurs in a vector."""
+    xp = arrays.namespace(index)
+    return take_add(xp.zeros(size, np.int64), index, xp.ones(len(index), np.int64), axis=0)
 
 
 class Cummax(Extremum):
@@ -201,31 +237,41 @@ class Cummin(Extremum):
     """Result of cummin."""
 
 
-def _running(x: Tensor, dim: int, accumulate: Any, kind: type[Extremum]) -> Extremum:
+def _running(x: Tensor, dim: int, combine: str, kind: type[Extremum]) -> Extremum:
     axis = axis_index(dim, x.ndim)
     if x.ndim == 0:
         return kind(x + 0, beside(x, np.zeros((), np.int64)))
-    data = host(x)
-    best = accumulate(data, axis)
-    # The last position so far at which the running extremum was met; nan, once met, meets itself.
-    met = (data == best) | (np.isnan(data) if data.dtype.kind == "f" else False)
-    place = np.where(
-        met, np.arange(data.shape[axis]).reshape([-1 if k == axis else 1 for k in range(data.ndim)]), 0
-    )
-    indices = beside(x, np.ascontiguousarray(np.maximum.accumulate(place, axis), np.int64))
+    indices = _positions(_met(concrete(x), axis, combine))
     return kind(
         labelled(f"{kind.__name__}Backward0", apply_op(gather, (x, indices), {"axis": axis})), indices
     )
 
 
+@arrays.located
+def _met(data: Array, axis: int, combine: str) -> Array:
+    """The last position so far at which the running extremum was met; nan, once met, meets itself."""
+    data = _comparable(data)
+    along = [-1 if k == axis else 1 for k in range(data.ndim)]
+    place = arrays.namespace(data).arange(data.shape[axis]).reshape(along)
+    met = (data == _accumulated(data, axis, combine)) | (data != data)
+    return _accumulated(np.where(met, place, 0), axis, "maximum")
+
+
+def _accumulated(data: Array, axis: int, combine: str) -> Array:
+    """Each element combined with all before it along an axis, in the dtype of the elements."""
+    if not arrays.is_device(data):
+        return getattr(np, combine).accumulate(data, axis, dtype=data.dtype)
+    return ordering.running(combine, data, axis)
+
+
 def cummax(input: Tensor, dim: int) -> Extremum:
     """The largest value so far along `dim`, and where it was."""
-    return _running(input, dim, np.maximum.accumulate, Cummax)
+    return _running(input, dim, "maximum", Cummax)
 
 
 def cummin(input: Tensor, dim: int) -> Extremum:
     """The smallest value so far along `dim`, and where it was."""
-    return _running(input, dim, np.minimum.accumulate, Cummin)
+    return _running(input, dim, "minimum", Cummin)
 
 
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
@@ -246,18 +292,27 @@ def unique_consecutive(
 ) -> Any:
     """The elements (or slices of `dim`) that differ from the one before; on request also run numbers and
     lengths."""
-    data = host(input)
-    rows = data.reshape(-1) if dim is None else np.moveaxis(data, dim, 0)
-    flat = rows.reshape(len(rows), -1)
-    starts = np.concatenate([np.ones(min(len(rows), 1), bool), (flat[1:] != flat[:-1]).any(1)])
-    kept = rows[starts]
-    results = [beside(input, np.ascontiguousarray(kept if dim is None else np.moveaxis(kept, 0, dim)))]
-    run = np.cumsum(starts) - 1
+    kept, run, counts = _runs(concrete(input), dim)
+    results = [wrap(kept)]
     if return_inverse:
-        results.append(beside(input, (run.reshape(data.shape) if dim is None else run).astype(np.int64)))
+        results.append(wrap(run.reshape(input.shape) if dim is None else run))
     if return_counts:
-        results.append(beside(input, np.bincount(run, minlength=len(kept)).astype(np.int64)))
+        results.append(wrap(counts))
     return results[0] if len(results) == 1 else tuple(results)
+
+
+@arrays.located
+def _runs(data: Array, dim: int | None) -> tuple[Array, Array, Array]:
+    """The first of each run of equal elements (or slices), the number of every one's run, the lengths."""
+    rows = data.reshape(-1) if dim is None else np.moveaxis(data, dim, 0)
+    flat, xp = _comparable(rows).reshape(len(rows), math.prod(rows.shape[1:])), arrays.namespace(data)
+    first = xp.ones(min(len(rows), 1), np.bool_)
+    starts = np.concatenate([first, (flat[1:] != flat[:-1]).any(1)])
+    kept = rows[starts]
+    (begins,) = np.nonzero(starts)
+    ends = np.concatenate([begins[1:], xp.full(len(first), len(rows), np.int64)])
+    run = np.cumsum(starts.astype(np.int64), 0) - 1
+    return arrays.row_major(kept if dim is None else np.moveaxis(kept, 0, dim)), run, ends - begins
 
 
 class _CumulativeSum(Function):
@@ -266,13 +321,18 @@ class _CumulativeSum(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, axis: int) -> Tensor:
         ctx.axis = axis
-        data = host(x)
-        wide = data.astype(np.float32) if data.dtype.itemsize == 2 and x.dtype.category == FLOATING else data
-        return beside(x, np.cumsum(wide, axis, dtype=wide.dtype).astype(data.dtype, copy=False))
+        return wrap(_totals(concrete(x), axis))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         return flip(_CumulativeSum.apply(flip(g, ctx.axis), ctx.axis), ctx.axis), None
+
+
+@arrays.located
+def _totals(data: Array, axis: int) -> Array:
+    """Running sums along an axis; those of 16-bit floats are rounded at the end."""
+    wide = data.astype(dtypes.of_numpy(data.dtype).arithmetic.numpy, copy=False)
+    return arrays.row_major(_accumulated(wide, axis, "add"), data.dtype)
 
 
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
@@ -298,7 +358,7 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
         return x + 0
     axis = axis_index(dim, x.ndim)
     if not x.requires_grad:
-        return beside(input, np.ascontiguousarray(np.cumprod(host(x), axis, dtype=host(x).dtype)))
+        return wrap(_products(concrete(x), axis))
     # Doubling steps (Hillis and Steele 1986), each differentiable, also where an element is 0.
     step, size = 1, x.shape[axis]
     while step < size:
@@ -309,14 +369,32 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     return labelled("CumprodBackward0", x + 0)
 
 
+@arrays.located
+def _products(data: Array, axis: int) -> Array:
+    """Running products along an axis."""
+    return arrays.row_major(_accumulated(_comparable(data), axis, "multiply"), data.dtype)
+
+
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Positions of nonzero elements: a row each, or (`as_tuple`) one vector per dimension."""
-    found = np.nonzero(host(input)) if input.ndim else np.nonzero(host(input).reshape(1))
+    found = _nonzero(concrete(input))
     if as_tuple:
-        return tuple(beside(input, np.ascontiguousarray(i, np.int64)) for i in found)
+        return tuple(map(_positions, found))
     if input.ndim == 0:
         return beside(input, np.zeros((found[0].size, 0), np.int64))
-    return beside(input, np.ascontiguousarray(np.stack(found, 1), np.int64))
+    return _positions(_stacked(found[0], found))
+
+
+@arrays.located
+def _nonzero(data: Array) -> tuple[Array, ...]:
+    """Positions of nonzero elements along each axis; of a number as if it had one."""
+    return np.nonzero(_comparable(data if data.ndim else data.reshape(1)))
+
+
+@arrays.located
+def _stacked(first: Array, every: tuple[Array, ...]) -> Array:
+    """Vectors as columns."""
+    return np.stack(every, 1)
 
 
 def argwhere(input: Tensor) -> Tensor:
@@ -332,18 +410,36 @@ def unique(
     dim: int | None = None,
 ) -> Any:
     """Distinct elements in order; on request also which one each element is, and how often each occurs."""
-    values, inverse, counts = np.unique(host(input), return_inverse=True, return_counts=True, axis=dim)
+    if input.is_cuda and dim is None:
+        values, inverse, counts = _distinct(concrete(input))
+    else:
+        values, inverse, counts = np.unique(host(input), return_inverse=True, return_counts=True, axis=dim)
     shape = input.shape if dim is None else (input.shape[dim],)
     results = [beside(input, values)]
     if return_inverse:
-        results.append(beside(input, inverse.reshape(shape).astype(np.int64)))
+        results.append(beside(input, inverse.reshape(shape).astype(np.int64, copy=False)))
     if return_counts:
-        results.append(beside(input, counts.astype(np.int64)))
+        results.append(beside(input, counts.astype(np.int64, copy=False)))
     return results[0] if len(results) == 1 else tuple(results)
+
+
+@arrays.located
+def _distinct(data: Array) -> tuple[Array, Array, Array]:
+    """As np.unique, on a GPU: distinct elements, which one each element is, and how often each occurs."""
+    flat = data.reshape(-1)
+    found = ordering.order(flat, 0)
+    starts = ordering.starts(ordering.keys(flat)[found])
+    (begins,) = np.nonzero(starts)
+    run = np.cumsum(starts.astype(np.int64), 0) - 1
+    inverse = arrays.namespace(data).zeros(len(flat), np.int64)
+    inverse[found] = run
+    return flat[found[begins]], inverse, _occurrences(run, len(begins))
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each non-negative integer occurs, or the sum of its weights."""
+    if input.is_cuda and input.ndim == 1:
+        return wrap(_weighed(concrete(input), None if weights is None else concrete(weights), minlength))
     counts = np.bincount(host(input), None if weights is None else host(weights), minlength)
     return beside(
         input,
@@ -351,6 +447,22 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         if weights is None
         else counts.astype(np.result_type(host(weights), np.float32)),
     )
+
+
+@arrays.located
+def _weighed(data: Array, weights: Array | None, minlength: int) -> Array:
+    """As np.bincount, on a GPU."""
+    if data.size and int(data.min()) < 0:
+        raise ValueError("'list' argument must have no negative elements")
+    index = data.astype(np.int64)
+    size = max(int(index.max()) + 1 if data.size else 0, minlength)
+    if weights is None:
+        return _occurrences(index, size)
+    if weights.shape != data.shape:
+        raise ValueError("The weights and list don't have the same length.")
+    zeros = arrays.namespace(data).zeros(size, np.float64)
+    counts = take_add(zeros, index, weights.astype(np.float64), axis=0)
+    return counts.astype(np.result_type(weights.dtype, np.float32))
 
 
 def searchsorted(
@@ -363,6 +475,11 @@ def searchsorted(
     out_int32: bool = False,
 ) -> Tensor:
     """Where elements would be inserted in the ordered innermost dimension of `sorted_sequence`."""
+    if sorted_sequence.is_cuda:
+        values = concrete(moved_to(input, sorted_sequence)) if isinstance(input, Tensor) else input
+        ordered = sorted_sequence if sorter is None else _in_order(sorted_sequence, sorter)
+        after = side == "right" or (side is None and right)
+        return wrap(_searched(concrete(ordered), values, after, np.int32 if out_int32 else np.int64))
     values = host(input) if isinstance(input, Tensor) else np.asarray(input)
     edges = host(sorted_sequence)
     end: Any = side or ("right" if right else "left")
@@ -376,6 +493,23 @@ def searchsorted(
         )
         found = np.asarray([np.searchsorted(e, v, end) for e, v in rows]).reshape(values.shape)
     return beside(sorted_sequence, np.asarray(found, np.int32 if out_int32 else np.int64))
+
+
+def _in_order(x: Tensor, sorter: Tensor) -> Tensor:
+    """The elements of the innermost dimension at positions."""
+    return apply_op(gather, (x, convert(sorter, dtypes.int64)), {"axis": x.ndim - 1})
+
+
+@arrays.located
+def _searched(edges: Array, values: Any, right: bool, dtype: Any) -> Array:
+    """As np.searchsorted in every row, on a GPU."""
+    if not arrays.is_device(values):
+        values = arrays.put(np.asarray(values), edges.device.id)
+    if edges.ndim == 1:
+        return ordering.searched(edges, values, right).astype(dtype, copy=False)
+    rows = math.prod(edges.shape[:-1])
+    found = ordering.searched(edges.reshape(rows, -1), values.reshape(rows, -1), right)
+    return found.reshape(values.shape).astype(dtype, copy=False)
 
 
 def bucketize(input: Any, boundaries: Tensor, *, right: bool = False, out_int32: bool = False) -> Tensor:

@@ -11,23 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from framework.access import beside, host
 from framework.apply import require_one_device
 from framework.autograd import Function
 from framework.elementwise import div, exp, labelled, mul, neg, reciprocal, rsqrt, square, sub, where
 from framework.promotion import promoted_to_float
-from framework.tensor import Tensor
+from framework.tensor import Tensor, concrete, wrap
+from kernels.gpu.arrays import engine, is_device, located, row_major
 
 
-def _quiet(ufunc: Any, *arrays: Any) -> np.ndarray[Any, Any]:
-    kind = arrays[0].dtype
-    wide = [a.astype(np.float32) if a.dtype.itemsize == 2 else a for a in arrays]
+@located
+def _quiet(first: Any, ufunc: Any, *others: Any) -> Any:
+    """A function of arrays, in float32 for 16-bit floats; where the arrays are."""
+    wide = [a.astype(np.float32) if a.dtype.itemsize == 2 else a for a in (first, *others)]
     with np.errstate(all="ignore"):
-        return (
-            np.ascontiguousarray(ufunc(*wide))
-            .astype(kind, copy=False)
-            .reshape(np.broadcast_shapes(*(a.shape for a in arrays)))
-        )
+        found = row_major(ufunc(*wide), first.dtype)
+    return found.reshape(np.broadcast_shapes(first.shape, *(a.shape for a in others)))
 
 
 def _function(name: str, ufunc: Any, slope: Callable[[Tensor], Tensor], doc: str) -> Callable[[Any], Tensor]:
@@ -35,7 +33,7 @@ def _function(name: str, ufunc: Any, slope: Callable[[Tensor], Tensor], doc: str
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
             ctx.save_for_backward(x)
-            return beside(x, _quiet(ufunc, host(x)))
+            return wrap(_quiet(concrete(x), ufunc))
 
         @staticmethod
         def backward(ctx: Any, g: Tensor) -> Tensor:
@@ -65,7 +63,7 @@ class _Atan2(Function):
     def forward(ctx: Any, y: Tensor, x: Tensor) -> Tensor:
         ctx.save_for_backward(y, x)
         require_one_device((y, x))
-        return beside(y, _quiet(np.arctan2, host(y), host(x)))
+        return wrap(_quiet(concrete(y), np.arctan2, concrete(x)))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,7 +82,13 @@ arctan2 = atan2
 
 def signbit(input: Tensor) -> Tensor:
     """Whether the sign bit is set: also for -0.0."""
-    return beside(input, np.asarray(np.signbit(host(input)))) if input.is_floating_point() else input < 0
+    return wrap(_signs(concrete(input))) if input.is_floating_point() else input < 0
+
+
+@located
+def _signs(x: Any) -> Any:
+    found = np.signbit(x if x.dtype.itemsize > 2 else x.astype(np.float32))
+    return found if is_device(found) else np.asarray(found)
 
 
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
@@ -106,12 +110,14 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
 
 
 def _scipy(name: str) -> Callable[..., Any]:
-    """A function of scipy.special, imported when it is called."""
+    """A function of scipy.special, imported when it is called, or of CuPy's form of it."""
 
-    def call(*arrays: Any) -> Any:
+    def call(*operands: Any) -> Any:
+        if is_device(operands[-1]):
+            return getattr(engine().special, name)(*operands)
         from scipy import special  # 0.15 s to import: only a use pays
 
-        return getattr(special, name)(*arrays)
+        return getattr(special, name)(*operands)
 
     return call
 

@@ -387,6 +387,7 @@ _FUNCTIONS = """
     cumprod(a, axis=None, dtype=None, out=None)
     nonzero(a)
     choose(a, choices, out=None, mode='raise')
+    argsort(a, axis=-1, kind=None)
 """
 _VIEWS = """
     broadcast_to(array, shape)
@@ -411,6 +412,13 @@ def _checked(text: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 def _computed(function: Any, args: Any, kwargs: Any) -> Any:
     return _given(function(*_taken(args), **{k: _taken(v) for k, v in kwargs.items()}))
+
+
+def _argsort(a: ndarray, axis: int = -1, kind: Any = None) -> ndarray:
+    # Of integers alone: what CuPy makes of NaN and of -0.0 is not to matter.
+    if kind not in (None, "stable") or a.dtype.kind not in "iu" or not a.size:
+        raise AssertionError(f"a sort of {a.dtype}{list(a.shape)} of kind {kind}")
+    return _own(np.argsort(_taken(a), axis, kind="stable"))
 
 
 def _viewed(function: Any, args: Any, kwargs: Any) -> Any:
@@ -485,6 +493,7 @@ for _line in _VIEWS.strip().splitlines():
 for _name, _value in {
     "abs": xp.absolute,  # type: ignore[attr-defined]
     "matmul": _matmul,
+    "argsort": _argsort,
     "copyto": _copyto,
     "asarray": _asarray,
     "ascontiguousarray": _ascontiguousarray,
@@ -501,7 +510,10 @@ xp.cuda = types.SimpleNamespace(  # type: ignore[attr-defined]
     get_current_stream=current_stream,
     get_elapsed_time=elapsed,
 )
-special = types.SimpleNamespace(erf=Ufunc(scipy_special.erf))
+special = types.SimpleNamespace(
+    **{name: Ufunc(getattr(scipy_special, name)) for name in ("erf", "digamma", "gammaln", "erfinv")},
+    polygamma=lambda n, x: _own(scipy_special.polygamma(n, _taken(x)).astype(x.dtype)),
+)
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 

@@ -6,6 +6,7 @@ any work.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from compiler.sizes import known_equal, same_shape
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes
 from kernels.gpu import arrays
+from kernels.gpu.ordering import add_rows
 
 Array = np.ndarray[Any, Any]
 
@@ -83,7 +85,7 @@ def _take_add_type(x: TensorType, index: TensorType, source: TensorType, *, axis
     return x
 
 
-def _elementwise_positions(shape: tuple[int, ...], index: Array, axis: int) -> Array:
+def elementwise_positions(shape: tuple[int, ...], index: Array, axis: int) -> Array:
     """Flat position in `shape` of every element of a gather-like `index`."""
     if arrays.is_device(index):
         return _positions_there(shape, index, axis)
@@ -112,9 +114,9 @@ def _row_positions(shape: tuple[int, ...], index: Array, axis: int) -> Array:
 
 def _accumulate(x: Array, positions: Array, source: Array) -> Array:
     """`x` with `source` added at flat positions, in row-major order of `source`; 16-bit floats round once."""
-    wide = dtypes.of_numpy(x.dtype).arithmetic.numpy
     if arrays.is_device(x):
-        return _accumulate_there(x, positions, source, wide)
+        return _accumulate_there(x, positions, source)
+    wide = dtypes.of_numpy(x.dtype).arithmetic.numpy
     out = x.astype(wide, order="C").reshape(-1)
     # Flat operands take NumPy's fast path of add.at: 8 times faster than rows.
     np.add.at(out, positions.reshape(-1), source.astype(wide).reshape(-1))
@@ -125,22 +127,33 @@ def _accumulate(x: Array, positions: Array, source: Array) -> Array:
 _ADDED_IN = {"i8": "u8", "u1": "u4", "i1": "u4", "i2": "u4"}
 
 
-def _accumulate_there(x: Array, positions: Array, source: Array, wide: np.dtype[Any]) -> Array:
-    """The same on a GPU, where floats are added in no fixed order."""
+def _accumulate_there(x: Array, positions: Array, source: Array) -> Array:
+    """The same on a GPU."""
+    wide = dtypes.of_numpy(x.dtype).arithmetic.numpy
+    if wide.kind == "f":
+        return _rows_there(x, positions.reshape(-1), source, (1, x.size, 1))
     to = np.dtype(_ADDED_IN.get(wide.str[1:], wide))
     out = arrays.row_major(x).astype(to).reshape(-1)
     arrays.engine().xp.add.at(out, positions.reshape(-1), source.astype(to).reshape(-1))
     return out.reshape(x.shape).astype(x.dtype)
 
 
+def _rows_there(x: Array, index: Array, source: Array, around: tuple[int, int, int]) -> Array:
+    """`x` of floats, as an array of three axes, with `source` added at positions of the middle one."""
+    wide = dtypes.of_numpy(x.dtype).arithmetic.numpy
+    out = arrays.row_major(x).astype(wide).reshape(around)
+    add_rows(out, index, arrays.row_major(source, wide))
+    return out.reshape(x.shape).astype(x.dtype, copy=False)
+
+
 def _gather(x: Array, index: Array, *, axis: int) -> Array:
     _gather_type(type_of_array(x), type_of_array(index), axis=axis)
-    return arrays.row_major(np.take(x, _elementwise_positions(x.shape, index, axis)))
+    return arrays.row_major(np.take(x, elementwise_positions(x.shape, index, axis)))
 
 
 def _scatter_add(x: Array, index: Array, source: Array, *, axis: int) -> Array:
     _scatter_add_type(type_of_array(x), type_of_array(index), type_of_array(source), axis=axis)
-    return _accumulate(x, _elementwise_positions(x.shape, index, axis), source)
+    return _accumulate(x, elementwise_positions(x.shape, index, axis), source)
 
 
 def _take(x: Array, index: Array, *, axis: int) -> Array:
@@ -150,6 +163,9 @@ def _take(x: Array, index: Array, *, axis: int) -> Array:
 
 def _take_add(x: Array, index: Array, source: Array, *, axis: int) -> Array:
     _take_add_type(type_of_array(x), type_of_array(index), type_of_array(source), axis=axis)
+    if arrays.is_device(x) and dtypes.of_numpy(x.dtype).is_floating_point:
+        around = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+        return _rows_there(x, index.reshape(-1), source, around)
     return _accumulate(x, _row_positions(x.shape, index, axis), source)
 
 

@@ -10,6 +10,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class Engine:
         sources: tuple[str, ...],
     ) -> None:
         self.sources = sources
-        self.xp, self.count, self.machine, self.facts = xp, count, machine, facts
+        self.xp, self.count, self.machine, self.facts, self.special = xp, count, machine, facts, special
         self.ndarray: type = xp.ndarray
         self.scalars = DeviceScalars(xp, special)
 
@@ -119,6 +120,17 @@ def there(number: int | None) -> Any:
     if number is None or known is None or known.count == 1:
         return contextlib.nullcontext()
     return known.xp.cuda.Device(number)
+
+
+def located(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` of arrays, run with the GPU of the first one as the current one."""
+
+    @wraps(function)
+    def call(x: Any, *others: Any, **named: Any) -> Any:
+        with there(number_of(x)):
+            return function(x, *others, **named)
+
+    return call
 
 
 def machine(number: int) -> Any:

@@ -57,7 +57,7 @@ def launch(
         for i, (o, facts) in enumerate(zip(spec.operands, known, strict=True))
     ]
     pointers += [Parameter(f"flag{i}", "*i1") for i in range(flags)]
-    values = {f"n{axis}": size for axis, size in enumerate(work.extents)} | more
+    values = {**{f"n{axis}": size for axis, size in enumerate(work.extents)}, **more}
     for number, strides in enumerate(work.strides):
         values |= {f"s{number}_{axis}": stride for axis, stride in enumerate(strides)}
         values[f"s{number}_i"] = work.index_strides[number]

@@ -174,7 +174,6 @@ USED: dict[str, Callable[..., Any]] = {
     "where": lambda x, y: fw.where(x > 0, x, y),
     "unique": lambda x, y: fw.unique((x * 2).round()),
     "nonzero": lambda x, y: (x > 0).nonzero(),
-    "cumsum": lambda x, y: x.cumsum(1),
     "softmax": lambda x, y: F.softmax(x, 1) + F.log_softmax(y, 0),
     "normed": lambda x, y: F.layer_norm(x, (x.shape[-1],)),
     "gelu": lambda x, y: F.gelu(x) + F.silu(y),

@@ -41,7 +41,9 @@ def cut_of(work: Work) -> ordered.Cut:
     return ordered.cut(collapsed(work))
 
 
-@pytest.mark.parametrize("dtype", [F32, dtypes.float64, dtypes.float16, dtypes.bfloat16, dtypes.int8], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [F32, dtypes.float64, dtypes.float16, dtypes.bfloat16, dtypes.int8], ids=str
+)
 def test_rows_are_added_in_order(dtype: DType) -> None:
     # The gradient of an embedding; most rows go to the same place.
     operands = (Operand(dtype, (S, 1)), Operand(I64, (1, 0)), Operand(dtype, (0, 1)))
@@ -73,7 +75,7 @@ def test_every_element_with_an_index_of_its_own(rows: int, columns: int) -> None
 
 
 def test_an_axis_in_the_middle() -> None:
-    # take_add along axis 1 of [2, 6, 9], by an index of two axes: 12 positions, the target's rows around them.
+    # take_add along axis 1 of [2, 6, 9], by an index of two axes: 12 positions, with the target's around.
     operands = (Operand(F32, (S, S, S, 1)), Operand(I64, (0, S, S, 0)), Operand(F32, (S, 0, 0, 1)))
     spec = LoopSpec("middle", 4, 0, "rows", operands, ADD)
     index = np.random.default_rng(0).integers(0, 6, 12)
