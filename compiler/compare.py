@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from compiler.interpret import evaluate, values_of
 from compiler.ir import Apply, Const, Graph, Input, Value
 from compiler.lower import Kernel
 from compiler.passes import PIPELINE
-from compiler.plan import Planner, Request
+from compiler.plan import Plan, Planner, Request
 from compiler.probe import Memory, completed, strided
 from compiler.program import Executable
 from compiler.schedule import is_free
@@ -69,6 +69,33 @@ def _number(x: Any) -> str:
     return f"{x:.9g}" if isinstance(x, float) else str(x)
 
 
+class Place(Protocol):
+    """Where kernels and programs are run, on arrays of the host."""
+
+    def memory(self, request: Request, plan: Plan, arrays: Sequence[Array]) -> Memory:
+        """Memory for the kernels of a plan, to run them one at a time."""
+        ...
+
+    def program(self, request: Request) -> Callable[..., list[Array]]:
+        """A program to call with an array for each input, some of which it may write to."""
+        ...
+
+
+class Host:
+    """The CPU."""
+
+    def memory(self, request: Request, plan: Plan, arrays: Sequence[Array]) -> Memory:
+        """As Place.memory."""
+        return Memory(request, plan, arrays)
+
+    def program(self, request: Request) -> Executable:
+        """As Place.program."""
+        return Executable(request)
+
+
+HOST = Host()
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What was compared: nodes, kernels, and the first difference; None when everything agrees."""
@@ -78,17 +105,22 @@ class Outcome:
     difference: Difference | None
 
 
-def compare(request: Request, arrays: Sequence[Array], relative: float | None = None) -> Outcome:
-    """Compare the program of a recorded request with the request itself, on `arrays`, one for each input.
+def compare(
+    request: Request, arrays: Sequence[Array], relative: float | None = None, place: Place = HOST
+) -> Outcome:
+    """Compare the program of a recorded request, run at `place`, with the request itself, on `arrays`, one
+    for each input.
 
     Raises what an eager op raises on them.
     """
-    return _Comparison(request, arrays, relative).run()
+    return _Comparison(request, arrays, relative, place).run()
 
 
 class _Comparison:
-    def __init__(self, request: Request, arrays: Sequence[Array], relative: float | None) -> None:
-        self.request, self.relative = request, relative
+    def __init__(
+        self, request: Request, arrays: Sequence[Array], relative: float | None, place: Place
+    ) -> None:
+        self.request, self.relative, self.place = request, relative, place
         self.arrays = [np.array(x) for x in arrays]
         # Planned anew, as a plan on disk does not say where values are.
         self.optimised = optimise(request)
@@ -157,7 +189,7 @@ class _Comparison:
         """The first kernel that, given right inputs, computes a wrong value."""
         buffers, geometry = self.planner.buffers, self.planner.geometry
         known = values_of(self.graph, self.arrays)
-        memory = Memory(self.optimised, self.plan, self.arrays)
+        memory = self.place.memory(self.optimised, self.plan, self.arrays)
         finished = completed(self.plan, buffers)
         for number, kernel in enumerate(self.plan.kernels):
             memory.run(kernel)
@@ -185,7 +217,7 @@ class _Comparison:
         looked_at = f"kernel {number} ({kernel.spec.name})"
         for node in nodes if len(nodes) > 1 else ():
             alone = cut_out([node], [node], known)
-            wrong = None if alone is None else failing(alone, self.relative)
+            wrong = None if alone is None else failing(alone, self.relative, self.place)
             if alone is not None and wrong is not None:
                 return difference(looked_at, node, wrong, lines, (alone, *cases))
         return difference(looked_at, value, found, lines, cases)
@@ -197,7 +229,7 @@ class _Comparison:
         recorded = self.request.graph
         strides = self.request.strides
         arrays = [x.copy() if i not in strides else strided(x, strides[i]) for i, x in enumerate(self.arrays)]
-        outputs = Executable(self.request)(*arrays)
+        outputs = self.place.program(self.request)(*arrays)
         written = [arrays[number] for number, _ in self.request.writes]
         for value, got in zip(recorded.outputs, [*outputs, *written], strict=False):
             found = self.check(known[value], got, precise[value])
@@ -222,13 +254,13 @@ def _unsure(value: Array) -> Apart:
     return Apart(place, value[place].item() if value.size else None, None, 0)
 
 
-def failing(case: Case, relative: float | None = None) -> Apart | None:
+def failing(case: Case, relative: float | None = None, place: Place = HOST) -> Apart | None:
     """Where the compiled graph of a case is wrong in its first wrong output; None where it is right, or where
     it has no compiled form.
     """
     try:
         known = values_of(case.graph, case.arrays)
-        found = Executable(Request(case.graph))(*case.arrays)
+        found = place.program(Request(case.graph))(*case.arrays)
     except (CompilerError, KernelError, RuntimeError, ValueError, IndexError):
         return None
     precise = precise_values(case.graph.nodes, known)

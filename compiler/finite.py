@@ -22,6 +22,8 @@ from compiler.ops.movement import concatenate, pad, slice_update
 from compiler.ops.op import Elementwise, Movement, Op
 from compiler.types import type_of_array
 from compiler.where import GradientLine
+from kernels import dtypes
+from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
 # Ops that hand elements on, and so make none.
@@ -63,7 +65,14 @@ def is_finite(x: Any) -> bool:
     """Whether an operand, array or number, has neither NaN nor infinity."""
     if isinstance(x, np.ndarray):
         return x.dtype.kind in "biu" or bool(np.isfinite(x).all())
+    if arrays.is_device(x):
+        return x.dtype.kind in "biu" or _is_finite_there(x)
     return not isinstance(x, float) or math.isfinite(x)
+
+
+@arrays.located
+def _is_finite_there(x: Any) -> bool:
+    return bool(np.isfinite(x.astype(dtypes.of_numpy(x.dtype).arithmetic.numpy, copy=False)).all())
 
 
 def fault(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any], out: Any, wanted: Wanted) -> str:

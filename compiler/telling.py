@@ -12,21 +12,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler import debugging
+from compiler.binding import KernelView
 from compiler.debugging import GRAPHS, SOURCES, VERIFYING, tell
 from compiler.interpret import evaluate
+from compiler.view import KernelView as HostKernelView
 from compiler.watching import Look, set_everywhere
 from kernels.cost import cost
+from kernels.gpu.arrays import get
 
 if TYPE_CHECKING:
     from compiler.lower import Kernel
-    from compiler.program import Executable
+    from compiler.watching import Program
 
 Array = np.ndarray[Any, Any]
 # What floating-point results of a program may differ by from its graph's, of the largest element.
 TOLERANCE = {2: 3e-2, 4: 1e-3, 8: 1e-9}
 
 
-def told(program: Executable, level: int) -> str:
+def told(program: Program, level: int) -> str:
     """What `level` tells of a program that was just made."""
     plan = program.plan
     lines = [
@@ -35,15 +38,25 @@ def told(program: Executable, level: int) -> str:
         f"{program.plan_seconds * 1e3:.1f} ms, kernels made in {program.build_seconds * 1e3:.1f} ms"
     ]
     for number, view in enumerate(program.kernels):
-        made = "from the cache" if view.cached else f"compiled in {view.compile_seconds * 1e3:.0f} ms"
-        lines.append(f"  kernel {number}, launch {view.level}: {summary(view.kernel)}; {made}")
+        lines.append(f"  kernel {number}, launch {view.level}: {summary(view.kernel)}{_made(view)}")
     if level >= GRAPHS:
         lines += ["recorded graph", _indented(str(program.recorded.graph))]
         lines += ["graph after the passes", _indented(str(program.request.graph))]
         lines += [f"spec of kernel {i}\n{_indented(str(k.spec))}" for i, k in enumerate(plan.kernels)]
     if level >= SOURCES:
-        lines += [f"source of kernel {i}: {v.path}\n{v.source}" for i, v in enumerate(program.kernels)]
+        lines += [f"source of kernel {i}{_path(v)}\n{v.source}" for i, v in enumerate(program.kernels)]
     return "\n".join(lines)
+
+
+def _made(view: KernelView) -> str:
+    """What is known of a kernel's compilation; of one for a GPU nothing."""
+    if not isinstance(view, HostKernelView):
+        return ""
+    return "; from the cache" if view.cached else f"; compiled in {view.compile_seconds * 1e3:.0f} ms"
+
+
+def _path(view: KernelView) -> str:
+    return f": {view.path}" if isinstance(view, HostKernelView) else ""
 
 
 def summary(kernel: Kernel) -> str:
@@ -63,18 +76,20 @@ def _indented(text: str) -> str:
 class Comparing(Look):
     """Compares what a program computes with its graph, node by node in NumPy, and tells of a difference."""
 
-    def before(self, program: Executable, arrays: Mapping[int, Array]) -> list[Array] | None:
+    there = True
+
+    def before(self, program: Program, arrays: Mapping[int, Array]) -> list[Array] | None:
         """What the graph gives, computed while the inputs are as they were; None on bad input."""
         graph = program.recorded.graph
         # Copies: the program may write to what a view views.
-        given = [np.array(arrays[i]) for i in range(len(graph.inputs))]
+        given = [np.array(get(arrays[i])) for i in range(len(graph.inputs))]
         with contextlib.suppress(RuntimeError, ValueError, IndexError, ZeroDivisionError):
             return evaluate(graph, given)
         return None
 
     def after(
         self,
-        program: Executable,
+        program: Program,
         arrays: Mapping[int, Array],
         outputs: list[Array],
         failed: int,
@@ -86,7 +101,7 @@ class Comparing(Look):
         got = [*outputs, *(arrays[number] for number, _ in program.recorded.writes)]
         values = zip(program.recorded.graph.outputs, begun, got, strict=False)
         for value, expected, array in sorted(values, key=lambda row: row[0].serial):
-            share = _difference(expected, array)
+            share = _difference(expected, get(array))
             if share > TOLERANCE.get(expected.dtype.itemsize, 0.0):
                 tell(
                     f"a program differs from its graph by {share:.2g} in {value.type}, made at {value.where}"

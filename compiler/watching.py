@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,17 +16,22 @@ import numpy as np
 from kernels.cpu import edits, stepping
 
 if TYPE_CHECKING:
+    from compiler.gpu.arrays import ArrayExecutable
     from compiler.program import Executable
+
+    Program = Executable | ArrayExecutable
 
 Array = np.ndarray[Any, Any]
 
 
 class Look:
-    """Sees a run of a program. `steps`: whether it is to be run kernel by kernel."""
+    """Sees a run of a program. `steps`: whether it is to be run kernel by kernel; `there`: whether it sees
+    programs of a GPU too, whose arrays are on it.
+    """
 
-    steps = False
+    steps = there = False
 
-    def before(self, program: Executable, arrays: Mapping[int, Array]) -> Any:
+    def before(self, program: Program, arrays: Mapping[int, Array]) -> Any:
         """Inputs by number, before anything runs. What it raises stops the call before memory has changed;
         what it returns is handed to the others.
         """
@@ -37,9 +42,12 @@ class Look:
     def kernel(self, program: Executable, number: int, begun: Any) -> None:
         """Kernel `number` has run, if this look `steps`."""
 
+    def took(self, program: ArrayExecutable, numbers: Sequence[int], seconds: float, begun: Any) -> None:
+        """Kernels of one launch took so long on a GPU, if this look `steps`."""
+
     def after(
         self,
-        program: Executable,
+        program: Program,
         arrays: Mapping[int, Array],
         outputs: list[Array],
         failed: int,
@@ -114,6 +122,30 @@ def run(program: Executable, arrays: Mapping[int, Array], outputs: list[Array], 
         failed = stepping.run(program.program, workers, ready, after)
     else:
         failed = program.native(program.program.address, workers)
+    for look, start in reversed(pairs):
+        look.after(program, arrays, outputs, failed, start)
+    return failed
+
+
+def run_there(
+    program: ArrayExecutable,
+    arrays: Mapping[int, Any],
+    outputs: list[Any],
+    run: Callable[[], int],
+    timed: Callable[[], tuple[int, list[tuple[tuple[int, ...], float]]]],
+) -> int:
+    """Run a program of a GPU under the looks of this thread that see such: `timed` gives the kernels of each
+    launch, one after the other, with the seconds it took.
+    """
+    here = [look for look in (*watched.everywhere, *_own.looks) if look.there]
+    pairs = [(look, look.before(program, arrays)) for look in here]
+    if any(look.steps for look in here):
+        failed, launches = timed()
+        for look, start in pairs:
+            for numbers, seconds in launches if look.steps else ():
+                look.took(program, numbers, seconds, start)
+    else:
+        failed = run()
     for look, start in reversed(pairs):
         look.after(program, arrays, outputs, failed, start)
     return failed

@@ -19,9 +19,10 @@ from compiler.where import GradientLine, user_line
 from framework.graph import Node, OpNode, Saved
 from framework.lookout import Lookout, modules_here
 from framework.tensor import Tensor
+from kernels.gpu import arrays as device
 
 if TYPE_CHECKING:
-    from compiler.program import Executable
+    from compiler.watching import Program
 
 __all__ = ["Finite", "NonFiniteError", "wanted_of"]
 
@@ -44,6 +45,8 @@ class Finite(Lookout):
     One that `raises` nothing only has the lines of forward ops kept.
     """
 
+    there = True
+
     def __init__(self, wanted: Wanted, forward: bool = True, raises: bool = True) -> None:
         self.wanted, self.forward, self.raises = wanted, forward, raises
         self.runs_op_by_op = forward
@@ -52,34 +55,36 @@ class Finite(Lookout):
         """Look at an op's result. What a gradient rule computes is looked at when the rule is done."""
         where = user_line()
         if self.forward and not isinstance(where, GradientLine) and not finite.is_finite(out):
-            finite.check(op, inputs, attrs, out, self.wanted, where, modules_here())
+            given = list(map(device.get, inputs))
+            finite.check(op, given, attrs, device.get(out), self.wanted, where, modules_here())
 
     def gradient(
         self, node: Node, grads: list[Any], results: Sequence[Any], place: GradientLine, begun: Any
     ) -> None:
         """Look at the gradients of a node."""
-        arrays = [_array(g) for g in results]
-        if not self.raises or all(map(finite.is_finite, arrays)):
+        found = [_array(g) for g in results]
+        if not self.raises or all(map(finite.is_finite, found)):
             return
-        given = [_array(g) for g in grads]
-        saved = [_array(x.data) for x in _saved(node)]
+        arrays, given = list(map(device.get, found)), [device.get(_array(g)) for g in grads]
+        saved = [device.get(_array(x.data)) for x in _saved(node)]
         for number, g in enumerate(arrays):
             kind = _kind(g, [*given, *saved], self.wanted)
             if kind:
                 raise _error(node, number, kind, g, given, place)
 
-    def before(self, program: Executable, arrays: Mapping[int, Array]) -> list[Array] | None:
+    def before(self, program: Program, arrays: Mapping[int, Array]) -> list[Array] | None:
         """Compute the recorded graph node by node: it says which one, and nothing has changed yet."""
         if not self.forward:
             return None
         graph = program.recorded.graph
         # On bad input the program's own check stops it, and the call is made eagerly.
         with contextlib.suppress(ValueError):
-            return finite.check_graph(graph, [arrays[i] for i in range(len(graph.inputs))], self.wanted)
+            given = [device.get(arrays[i]) for i in range(len(graph.inputs))]
+            return finite.check_graph(graph, given, self.wanted)
         return None
 
     def after(
-        self, program: Executable, arrays: Mapping[int, Array], outputs: list[Array], failed: int, begun: Any
+        self, program: Program, arrays: Mapping[int, Array], outputs: list[Array], failed: int, begun: Any
     ) -> None:
         """What the program computes is finite where its graph is, or a kernel is wrong."""
         if begun is None or failed:
@@ -87,6 +92,7 @@ class Finite(Lookout):
         got = [*outputs, *(arrays[number] for number, _ in program.recorded.writes)]
         for value, expected, array in zip(program.recorded.graph.outputs, begun, got, strict=False):
             if not finite.is_finite(array) and finite.is_finite(expected):
+                array = device.get(array)
                 kind = "nan" if np.isnan(array).any() else "inf"
                 head = "The ops, computed one by one, are finite; in the compiled program "
                 op = value.op.name if isinstance(value, Apply) else "a value"
@@ -122,7 +128,7 @@ def _error(
     for slot, entry in enumerate(node.saved or () if isinstance(node, OpNode) else ()):
         if type(entry) is not Saved:
             continue
-        x = _array(entry.data)
+        x = device.get(_array(entry.data))
         there = f"{x[at]:.6g}" if isinstance(x, np.ndarray) and x.shape == g.shape and x.ndim else None
         operands.append((f"operand {slot - 1}" if slot else "result", x, there))
     head = f"Function '{node.name()}' returned {kind} values in its {number}th output.\nThe gradient of "

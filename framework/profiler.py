@@ -19,8 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from compiler.ops.op import Op
 from compiler.where import GradientLine, user_line
 from framework import lookout
@@ -29,9 +27,12 @@ from framework.lookout import Lookout, modules_here
 from framework.state import python_effect
 from framework.tensor import Tensor
 from kernels.cost import cost
+from kernels.gpu.arrays import is_array
 
 if TYPE_CHECKING:
+    from compiler.gpu.arrays import ArrayExecutable
     from compiler.program import Executable
+    from compiler.watching import Program
 
 __all__ = ["ProfilerActivity", "Row", "Span", "profile", "record_function"]
 
@@ -108,13 +109,13 @@ class Row:
 class _Spans(Lookout):
     """Collects the spans of one thread."""
 
-    steps = True
+    steps = there = True
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self.open: list[Span] = []
         # Spans of kernels whose facts are looked up when there is time: counting their work takes longer.
-        self.unnamed: list[tuple[Span, Executable, int]] = []
+        self.unnamed: list[tuple[Span, Program, int]] = []
 
     def begin(self) -> Span:
         """Open a span; its name comes when it ends."""
@@ -158,7 +159,7 @@ class _Spans(Lookout):
         made = [f"recorded in {r.seconds * 1e3:.0f} ms: {r.reason}" for r in recordings]
         self.keep(begun, end, name=name, kind="compiled", where=user_line(), detail="; ".join(made))
 
-    def before(self, program: Executable, arrays: Mapping[int, Any]) -> list[Any]:
+    def before(self, program: Program, arrays: Mapping[int, Any]) -> list[Any]:
         """A program starts: its span, and the time at which its next kernel does."""
         span = self.begin()
         return [span, span.start]
@@ -176,6 +177,17 @@ class _Spans(Lookout):
         self.unnamed.append((span, program, number))
         begun[1] = time.perf_counter_ns()
 
+    def took(
+        self, program: ArrayExecutable, numbers: Sequence[int], seconds: float, begun: list[Any]
+    ) -> None:
+        """Kernels of one launch on a GPU: their spans share its time, and follow those of the last launch."""
+        for number, share in zip(numbers, _shares(program, numbers), strict=True):
+            span = Span("", "kernel", begun[1], inside=begun[0])
+            self.open.append(span)
+            self.keep(span, begun[1] + round(seconds * share * 1e9))
+            self.unnamed.append((span, program, number))
+            begun[1] += span.duration
+
     def name_kernels(self) -> None:
         """Give the spans of kernels their names, bytes, lines and ops."""
         for span, program, number in self.unnamed:
@@ -184,7 +196,7 @@ class _Spans(Lookout):
 
     def after(
         self,
-        program: Executable,
+        program: Program,
         arrays: Mapping[int, Any],
         outputs: list[Any],
         failed: int,
@@ -199,13 +211,19 @@ class _Spans(Lookout):
 def _bytes(arrays: Iterable[Any]) -> int:
     """Bytes of arrays and of tensors in memory."""
     data = [x._data if isinstance(x, Tensor) else x for x in arrays]
-    return sum(x.nbytes for x in data if isinstance(x, np.ndarray))
+    return sum(x.nbytes for x in data if x is not None and is_array(x))
 
 
 _known: weakref.WeakKeyDictionary[Any, list[tuple[str, int, str, str]]] = weakref.WeakKeyDictionary()
 
 
-def _facts(program: Executable) -> list[tuple[str, int, str, str]]:
+def _shares(program: ArrayExecutable, numbers: Sequence[int]) -> list[float]:
+    """Which share of their launch's time kernels are given: by the bytes they move at least."""
+    sizes = [max(_facts(program)[number][1], 1) for number in numbers]
+    return [size / sum(sizes) for size in sizes]
+
+
+def _facts(program: Program) -> list[tuple[str, int, str, str]]:
     """Name, least bytes, lines and ops of every kernel of a program."""
     known = _known.get(program)
     if known is None:

@@ -16,7 +16,8 @@ class Work:
     """One kernel of a program: its spec and sizes, strides per operand and axis, and the exact number of row
     parts.
 
-    `parts` 0 lets the rows be cut anywhere; `serial` keeps them one task.
+    `parts` 0 lets the rows be cut anywhere; `serial` keeps them one task. `varying` are axes of which other
+    sizes are to be expected: a back end does well to take what serves many.
     """
 
     spec: LoopSpec | MatmulSpec
@@ -25,6 +26,7 @@ class Work:
     index_strides: tuple[int, ...]
     parts: int = 0
     serial: bool = False
+    varying: frozenset[int] = frozenset()
 
     @property
     def elements(self) -> int:

@@ -7,33 +7,50 @@ nothing of tensors or guards.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from compiler import watching
 from compiler.binding import Arena
+from compiler.debugging import PROGRAMS, ladder, tell
 from compiler.gpu.program import DeviceExecutable, DeviceKernelView
 from compiler.plan import Request
+from compiler.telling import told
+from compiler.watching import watched
 from kernels.gpu import arrays
 from kernels.gpu.runner import FLAG
+from kernels.gpu.varying import Varying
 
 Array = Any
 
 
 class ArrayExecutable:
-    """A compiled request on GPU `number`, called as `compiler.program.Executable` is; `tf32` as in
-    DeviceExecutable."""
+    """A compiled request on GPU `number`, called as `compiler.program.Executable` is; `tf32` and `varying`
+    as in DeviceExecutable."""
 
     # Nothing here runs so long without Python that an interrupt could come in between.
     interrupted = False
 
-    def __init__(self, request: Request, number: int, arena: Arena | None = None, tf32: bool = False) -> None:
+    def __init__(
+        self,
+        request: Request,
+        number: int,
+        arena: Arena | None = None,
+        tf32: bool = False,
+        varying: Varying | None = None,
+    ) -> None:
         self.number, self.engine = number, arrays.engine()
         self.machine = arrays.machine(number)
         with arrays.there(number):
-            self.inner = inner = DeviceExecutable(request, self.machine, arena, tf32)
+            self.inner = inner = DeviceExecutable(request, self.machine, arena, tf32, varying)
+        # As it was recorded, each node with the line that made it.
+        self.recorded = request
         self.request, self.plan, self.output_types = inner.request, inner.plan, inner.output_types
         self.plan_seconds, self.build_seconds = inner.plan_seconds, inner.build_seconds
+        if ladder.level >= PROGRAMS:
+            tell(told(self, ladder.level))
         # Arrays of the host by the number of the input, each with 16 bytes there.
         self.hosts: dict[int, Any] = {}
         self.cells: Any = None
@@ -43,8 +60,8 @@ class ArrayExecutable:
 
     def bind(self, number: int, array: Array) -> None:
         """Use `array`, there or a number of 8 bytes on the host, as input `number` from now on."""
+        self.bound[number] = array
         if arrays.is_device(array):
-            self.bound[number] = array
             self.inner.bind(number, arrays.address(array))
             return
         self.hosts[number] = array.reshape(1).view(np.int64)
@@ -62,8 +79,23 @@ class ArrayExecutable:
             if self.values:
                 np.concatenate(self.values, out=self.stage[:, 0])
                 self.machine.write(self.cells.address, self.stage)
-            self.inner.run([(i, address(x)) for i, x in given], [address(x) for x in outputs])
-            return self.inner.failed() if self.inner.program.checks else 0
+            places = [(i, address(x)) for i, x in given], [address(x) for x in outputs]
+            if watched.threads:
+                known, run, timed = {**self.bound, **dict(given)}, self._run, self._timed
+                ways = partial(run, *places), partial(timed, *places)
+                return watching.run_there(self, known, list(outputs), *ways)
+            return self._run(*places)
+
+    def _run(self, given: list[tuple[int, int]], outputs: list[int]) -> int:
+        self.inner.run(given, outputs)
+        return self.inner.failed() if self.inner.program.checks else 0
+
+    def _timed(
+        self, given: list[tuple[int, int]], outputs: list[int]
+    ) -> tuple[int, list[tuple[tuple[int, ...], float]]]:
+        """Run launch by launch: what `run` returns, and the kernels of each launch with its seconds."""
+        found = self.inner.timed(given, outputs)
+        return self.inner.failed() if self.inner.program.checks else 0, found
 
     def let_through(self) -> None:
         """As Executable.let_through: nothing waits."""

@@ -22,6 +22,7 @@ from kernels.files import reach
 from kernels.gpu.compile import compiled
 from kernels.gpu.launch import Launch
 from kernels.gpu.runner import Machine, Memory, Program
+from kernels.gpu.varying import Varying
 from kernels.memory import bytes_at
 from kernels.work import Work
 
@@ -45,11 +46,17 @@ class DeviceExecutable:
     """A compiled request on a machine: `run` starts it, `failed` waits and says whether a check stopped it.
 
     `tf32` lets products of float32 use tensor cores, with factors of ten bits. Programs of one arena run on
-    one machine, one after the other. Raises BuildError for what does not compile.
+    one machine, one after the other; those that share `varying` are of one function. Raises BuildError for
+    what does not compile.
     """
 
     def __init__(
-        self, request: Request, machine: Machine, arena: Arena | None = None, tf32: bool = False
+        self,
+        request: Request,
+        machine: Machine,
+        arena: Arena | None = None,
+        tf32: bool = False,
+        varying: Varying | None = None,
     ) -> None:
         begin = time.perf_counter()
         self.machine = machine
@@ -61,8 +68,9 @@ class DeviceExecutable:
         self.constants = {b: self._copied(np.ascontiguousarray(c.data)) for b, c in plan.constants.items()}
         visible = {*plan.inputs, *plan.outputs}
         checks = check_levels(plan)
+        works = [k.work() for k in plan.kernels]
         self.program = program = Program(
-            [k.work() for k in plan.kernels],
+            works if varying is None else varying.marked(works),
             plan.levels,
             machine,
             list(checks.values()),
@@ -101,12 +109,22 @@ class DeviceExecutable:
 
         Inputs left out are those bound before. An address is that of element 0, ..., 0. One thread at a time.
         """
+        self.program.run(self._addresses(given, outputs))
+
+    def _addresses(self, given: Sequence[tuple[int, int]], outputs: Sequence[int]) -> list[int]:
+        """Where all inputs and outputs are now."""
         addresses = self.addresses
         for number, address in given:
             addresses[number] = address
         for number, address in enumerate(outputs, len(self.plan.inputs)):
             addresses[number] = address
-        self.program.run(addresses)
+        return addresses
+
+    def timed(
+        self, given: Sequence[tuple[int, int]], outputs: Sequence[int]
+    ) -> list[tuple[tuple[int, ...], float]]:
+        """As `run`, launch by launch: the numbers of the kernels that each is, and its seconds. Waits."""
+        return self.program.timed(self._addresses(given, outputs))
 
     def failed(self) -> int:
         """Wait for all runs: 0, or the number (from 1) of the check that stopped the first bad one.

@@ -70,8 +70,10 @@ class Derivative:
         strides: Mapping[int, tuple[int, ...]],
         arena: Arena | None = None,
         lock: threading.Lock | None = None,
+        sizes: machines.Sizes | None = None,
     ) -> None:
         self.graph, self.strides, self.arena = graph, strides, arena
+        self.sizes = sizes or machines.Sizes()
         # Programs that share an arena are run one at a time.
         self.lock = lock or threading.Lock()
         self.executable: Any = None
@@ -81,15 +83,15 @@ class Derivative:
         with self.lock:
             if self.executable is None:
                 request = Request(self.graph, strides=self.strides)
-                self.executable = machines.program(request, self.arena, arrays.common(operands))
+                number = arrays.common(operands)
+                self.executable = machines.program(request, self.arena, number, self.sizes.gradients)
             return self.executable(*operands)
 
     def settled(self, sizes: Settling) -> Derivative:
         """The program with numbers for symbolic sizes."""
         inputs, outputs = map(sizes.input, self.graph.inputs), map(sizes.value, self.graph.outputs)
-        return Derivative(
-            Graph(tuple(inputs), tuple(outputs)), self.strides, sizes.backward_arena, sizes.backward_lock
-        )
+        graph = Graph(tuple(inputs), tuple(outputs))
+        return Derivative(graph, self.strides, sizes.backward_arena, sizes.backward_lock, self.sizes)
 
 
 @dataclass(eq=False)
@@ -151,7 +153,8 @@ class Backward:
         owned = [sources[i].owner for i in self.sources]
         self.strides = [None if t._data is None else geometry(t)[1] for t in owned]
         self.inputs: list[Input] = [x for i in self.sources if (x := sources[i].input) is not None]
-        self.program = Derivative(graph, _by_number(self.strides[: self.direct], len(self.seeds) + self.read))
+        strides = _by_number(self.strides[: self.direct], len(self.seeds) + self.read)
+        self.program = Derivative(graph, strides, sizes=tracer.sizes)
         self.lock = threading.Lock()
         self.parts: dict[tuple[bool, ...], tuple[Derivative, list[int]]] = {}
         self.tape: Tape | None = None
@@ -178,7 +181,8 @@ class Backward:
                 outputs = _without(whole.graph, self.seeds, absent)
                 numbers = [i for i, v in enumerate(outputs) if v is not None]
                 graph = Graph(whole.graph.inputs, tuple(v for v in outputs if v is not None))
-                self.parts[arrived] = Derivative(graph, whole.strides, whole.arena, whole.lock), numbers
+                part = Derivative(graph, whole.strides, whole.arena, whole.lock, whole.sizes)
+                self.parts[arrived] = part, numbers
             return self.parts[arrived]
 
     @property

@@ -32,6 +32,7 @@ from framework.capture.dynamic import Shapes
 from framework.capture.explain import Explanation
 from framework.capture.guards import Guard, name_guards, reached, structure_guard
 from framework.capture.lifting import Lifting, Substitution, handles_errors, require_blind
+from framework.capture.machines import Sizes
 from framework.capture.numbers import Numbers, RefusedError
 from framework.capture.observe import EffectError, FilledError, Observer
 from framework.capture.recording import Draft
@@ -119,6 +120,7 @@ class CompiledFunction(Generic[P, R]):
         self.history: list[Record] = []
         self.refused = 0
         self.shapes = Shapes()
+        self.sizes = Sizes()
         self.book = Book()
         self.runs_later = _runs_later(function)
         self.warned = False
@@ -337,6 +339,7 @@ class CompiledFunction(Generic[P, R]):
         if self.runs_later:
             return None, f"{self.runs_later}, whose body runs after the call: compile what it calls", False
         tracer, observer = Tracer() if draft is None else draft.tracer, Observer()
+        tracer.sizes = self.sizes
         grad_mode = ambient.grad_enabled
         function = self.function.__call__ if isinstance(self.function, Module) else self.function
         numbers = Numbers(tracer, leaves, lifted) if any(type(x) is float for x in leaves) else None

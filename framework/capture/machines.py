@@ -6,6 +6,7 @@ Knows programs of either kind; which device a recording is on, the tracer knows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +18,29 @@ from compiler.program import Executable
 from framework.state import Precision
 from kernels import memory
 from kernels.gpu import arrays
+from kernels.gpu.varying import Varying
 
 if TYPE_CHECKING:
     from compiler.gpu.arrays import ArrayExecutable
 
 
-def program(request: Request, arena: Arena | None, number: int | None) -> Executable | ArrayExecutable:
-    """The program of a request on GPU `number`, or on the host."""
+@dataclass
+class Sizes:
+    """What the programs of one function had for sizes: those of its calls, and those of its gradients."""
+
+    calls: Varying = field(default_factory=Varying)
+    gradients: Varying = field(default_factory=Varying)
+
+
+def program(
+    request: Request, arena: Arena | None, number: int | None, varying: Varying
+) -> Executable | ArrayExecutable:
+    """The program of a request on GPU `number`, or on the host; `varying` has those before it."""
     if number is None:
         return Executable(request, arena)
     from compiler.gpu.arrays import ArrayExecutable  # loads what makes kernels for a GPU
 
-    return ArrayExecutable(request, number, arena, Precision.float32 != "highest")
+    return ArrayExecutable(request, number, arena, Precision.float32 != "highest", varying)
 
 
 def arena(number: int | None) -> Arena:

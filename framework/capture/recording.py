@@ -263,7 +263,7 @@ class Recording:
             if c.about is None or _matters(c.about, tracer, handed_out)
         ]
         self.lock, self.clocks = threading.RLock(), Clocks()
-        self.where, number = tracer.where, number_of(tracer.where)
+        self.where, number, self.sizes = tracer.where, number_of(tracer.where), tracer.sizes
         self.arena, self.backward_arena = machines.arena(number), machines.arena(number)
         self.backward_lock = threading.Lock()
         self.latest: Variant | None = None
@@ -417,7 +417,7 @@ class Instance:
         self.sources: dict[int, Source] = {}
         self.tracer = tracer = SettledTracer([self._source(s) for s in recording.sources])
         tracer.scalars, tracer.draws, tracer.where = recording.scalars, recording.draws, recording.where
-        tracer.guards, tracer.undo = recording.guards, recording.undo
+        tracer.guards, tracer.undo, tracer.sizes = recording.guards, recording.undo, recording.sizes
         tracer.checked = [self.new[v] for v in recording.checked]
         tracer.gradients_read = self._by_leaf(recording.gradients_read.values())
         tracer.gradients = self._by_leaf((leaf, self._tensor(g)) for leaf, g in recording.gradients)

@@ -21,6 +21,7 @@ from compiler.ops.movement import expand, to_write_through
 from compiler.ops.op import Op
 from compiler.types import TensorType
 from compiler.where import GradientLine, made_at, user_line
+from framework.capture import machines
 from framework.capture.leaving import Leaving
 from framework.capture.reads import Item, item
 from framework.device import device
@@ -103,6 +104,8 @@ class Tracer:
     picked: list[Source] = field(default_factory=list)
     # The device of its tensors, once one was met or made.
     where: device | None = None
+    # What the function's programs had for sizes.
+    sizes: machines.Sizes = field(default_factory=machines.Sizes)
     # Whether memory was written to past its version (`.data`), which histories know their values by.
     unversioned: bool = False
     # The user's line of the op that a node of the gradient graph is of.

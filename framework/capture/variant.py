@@ -160,7 +160,7 @@ class Variant:
             raise TraceError("the gradient of an argument is read, and is another's or an argument too")
         position |= {id(g): len(leaves) + i for i, (_, g) in enumerate(given)}
         self.argument_gradients = [p for p, _ in given]
-        self.device = number_of(tracer.where)
+        self.device, self.sizes = number_of(tracer.where), tracer.sizes
         self.sources = tracer.real_sources()
         _require_apart(self.sources)
         self.values: list[Value] = []
@@ -330,7 +330,7 @@ class Variant:
         outputs = (*graph.outputs, *flags)
         arena = None if settled is None else settled.arena
         request = Request(Graph(graph.inputs, outputs), writes, flags, strides)
-        self.executable = machines.program(request, arena, self.device)
+        self.executable = machines.program(request, arena, self.device, self.sizes.calls)
 
     def _bind_scalars(self) -> None:
         first = self.tensor_count

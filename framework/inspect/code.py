@@ -32,18 +32,18 @@ _OVER_AXES = frozenset(("sum", "prod", "amax", "amin"))
 _NAMES = [c for c in "abcdeghijklmnopqrstuvwxyz" if c not in "ol"]
 
 
-def code_of(case: Case, edits: Mapping[int, str], plainly: bool = False) -> list[str]:
+def code_of(case: Case, edits: Mapping[int, str], plainly: bool = False, device: str = "") -> list[str]:
     """Lines that build the inputs, define the function `f`, and compare it with eager.
 
     `edits` are paths of files that stand for kernels, by number. `plainly` applies the ops themselves rather
-    than the functions that users know.
+    than the functions that users know; `device` is where the inputs are, the CPU where it is empty.
     """
-    return _Code(case, plainly).lines(edits)
+    return _Code(case, plainly, device).lines(edits)
 
 
 class _Code:
-    def __init__(self, case: Case, plainly: bool) -> None:
-        self.case, self.plainly = case, plainly
+    def __init__(self, case: Case, plainly: bool, device: str) -> None:
+        self.case, self.plainly, self.device = case, plainly, device
         self.names: dict[Value, str] = {}
         self.applies = False
         self.body: list[str] = []
@@ -54,7 +54,7 @@ class _Code:
                 arrays[node] = node.data  # type: ignore[index]
         for node, array in arrays.items():
             name = self.names[node] = self.name(len(self.given))
-            self.given.append(f"{name} = {array_code(array)}")
+            self.given.append(f"{name} = {_moved(array_code(array), device)}")
 
     @staticmethod
     def name(number: int) -> str:
@@ -102,7 +102,9 @@ class _Code:
         assert isinstance(x, Const), "everything else has a name"
         number = x.data.item()
         text = repr(number) if np.isfinite(number) else f"float('{number}')"
-        return (text, []) if not self.plainly else (f"fw.tensor({text}, dtype={_attribute(x.dtype)})", [])
+        if not self.plainly:
+            return text, []
+        return _moved(f"fw.tensor({text}, dtype={_attribute(x.dtype)})", self.device), []
 
     def expression(
         self, node: Apply, pending: Mapping[Value, tuple[str, list[str]]]
@@ -134,6 +136,13 @@ class _Code:
         given = ", ".join(f"{key!r}: {_attribute(value)}" for key, value in node.attrs.items())
         inputs = "".join(f"{text}, " for text in x).rstrip()
         return f"apply_op(ops.TABLE[{node.op.name!r}], ({inputs}), {{{given}}})"
+
+
+def _moved(text: str, device: str) -> str:
+    """The expression of a tensor that is on a device."""
+    if not device:
+        return text
+    return f"{text if text.endswith(')') else f'({text})'}.to({device!r})"
 
 
 def _attribute(x: Any) -> str:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.compare import Difference, Outcome, compare
+from compiler.compare import HOST, Difference, Outcome, Place, compare
 from compiler.interpret import evaluate
 from compiler.plan import Request
-from compiler.program import Executable
 from compiler.tolerance import Apart, apart
 from framework.capture.backward import Derivative
 from framework.capture.book import StretchProgram
@@ -27,6 +26,7 @@ from framework.deferred import Deferred
 from framework.inspect.state import Snapshot
 from framework.state import ambient
 from framework.tensor import Tensor, concrete
+from kernels.gpu import arrays
 
 if TYPE_CHECKING:
     from framework.capture.compile import CompiledFunction
@@ -77,10 +77,8 @@ def compare_call(
     name = getattr(function.function, "__name__", type(function.function).__name__)
     with function.lock:
         variant, leaves, made = function.variant_for(args, kwargs)
-        if function.on_gpu or (variant is not None and not isinstance(variant.executable, Executable)):
-            raise RuntimeError(
-                f"{name} runs on a GPU: compare its call on the CPU, where kernels are run alone"
-            )
+        if variant is None and function.on_gpu:
+            raise RuntimeError(f"{name} runs op by op on a GPU: there is no program to compare")
         if variant is None:
             return _Driven(function, name, relative).run(args, kwargs)
         try:
@@ -88,6 +86,15 @@ def compare_call(
         finally:
             for undo in reversed(variant.undo if made else ()):
                 undo()
+
+
+def place_of(variant: Variant) -> Place:
+    """Where the kernels of a call are run alone: where its program runs."""
+    if variant.device is None:
+        return HOST
+    from compiler.gpu.probe import OnMachine  # loads what makes kernels for a GPU
+
+    return OnMachine(arrays.machine(variant.device))
 
 
 class _Tally:
@@ -118,6 +125,7 @@ class _Replayed:
     ) -> None:
         self.function, self.name, self.variant, self.leaves = function, name, variant, leaves
         self.tally = _Tally(relative)
+        self.place = place_of(variant)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Comparison:
         """Look at the program, then at its gradients, then at the call."""
@@ -125,10 +133,10 @@ class _Replayed:
         state = Snapshot(self.tensors(), [g for g, _ in variant.draws])
         calls = variant.calls
         try:
-            arrays = [np.array(x) for x in self.inputs()]
-            tally.add(compare(variant.executable.recorded, arrays, tally.relative))
+            inputs = [np.array(arrays.get(x)) for x in self.inputs()]
+            tally.add(compare(variant.executable.recorded, inputs, tally.relative, self.place))
             if variant.backward is not None and tally.difference is None:
-                tally.add(self.gradients(variant.backward, arrays))
+                tally.add(self.gradients(variant.backward, inputs))
             state.restore()
             if tally.difference is None:
                 tally.difference = self.whole(state, args, kwargs)
@@ -144,8 +152,8 @@ class _Replayed:
             variant.lifted.load(self.leaves)
         variant.load_numbers()
         leaves = variant.with_gradients(self.leaves)
-        arrays = variant.executable.bound | {i: leaves[p]._data for i, p in variant.arguments}
-        return [arrays[i] for i in range(len(arrays))]
+        given = variant.executable.bound | {i: leaves[p]._data for i, p in variant.arguments}
+        return [given[i] for i in range(len(given))]
 
     def tensors(self) -> list[Tensor]:
         """Every tensor that the call can reach."""
@@ -155,17 +163,17 @@ class _Replayed:
         graded = [slot.leaf for slot in variant.gradients if slot.leaf is not None]
         return [*leaves, *held, *graded, *[leaf for leaf, _ in variant.gradients_read]]
 
-    def gradients(self, backward: Any, arrays: list[Array]) -> Outcome:
+    def gradients(self, backward: Any, inputs: list[Array]) -> Outcome:
         """The program of the results' gradients, for ones that come in."""
         program: Derivative = backward.program
-        outputs = evaluate(self.variant.executable.recorded.graph, arrays)
+        outputs = evaluate(self.variant.executable.recorded.graph, inputs)
         seeds = [
             np.ones(v.shape, v.dtype.numpy) for v in program.graph.inputs[: len(self.variant.root_kinds)]
         ]
         kept = [outputs[number] for number in self.variant.kept[: backward.read]]
-        sources = [arrays[i] for i in backward.sources[: backward.direct]]
+        sources = [inputs[i] for i in backward.sources[: backward.direct]]
         request = Request(program.graph, strides=program.strides)
-        return compare(request, [*seeds, *kept, *sources], self.tally.relative)
+        return compare(request, [*seeds, *kept, *sources], self.tally.relative, self.place)
 
     def whole(self, state: Snapshot, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Difference | None:
         """The call as its caller sees it: what it returns, and the state it leaves.
@@ -190,7 +198,7 @@ class _Replayed:
         leaves: list[Any] = []
         flatten(result, leaves)
         results = [
-            (f"result {number}", np.array(concrete(x)) if isinstance(x, Tensor) else x)
+            (f"result {number}", np.array(arrays.get(concrete(x))) if isinstance(x, Tensor) else x)
             for number, x in enumerate(leaves)
             if isinstance(x, Tensor | int | float)
         ]
@@ -215,11 +223,12 @@ def _interpreted(variant: Variant) -> Iterator[None]:
     recorded = executable.recorded
 
     def run(given: Sequence[tuple[int, Array]], outputs: Sequence[Array]) -> int:
-        arrays = executable.bound | dict(given)
-        found = evaluate(recorded.graph, [np.array(arrays[i]) for i in range(len(recorded.graph.inputs))])
-        targets = [*outputs, *(arrays[number] for number, _ in recorded.writes)]
+        known = executable.bound | dict(given)
+        inputs = [np.array(arrays.get(known[i])) for i in range(len(recorded.graph.inputs))]
+        found = evaluate(recorded.graph, inputs)
+        targets = [*outputs, *(known[number] for number, _ in recorded.writes)]
         for target, value in zip(targets, found, strict=False):
-            np.copyto(target, value)
+            arrays.overwrite(target, value)
         return 0
 
     with variant.lock:
@@ -296,10 +305,10 @@ class _Driven:
             driver.restore()
         del result
         done: set[int] = set()
-        for program, arrays in driver.stretches:
+        for program, inputs in driver.stretches:
             if program.executable is not None and id(program) not in done:
                 done.add(id(program))
-                self.tally.add(compare(program.executable.recorded, arrays, self.tally.relative))
+                self.tally.add(compare(program.executable.recorded, inputs, self.tally.relative))
         notes = ("it is driven: its Python ran once, and what it did beside tensors is done",)
         tally = self.tally
         return Comparison(self.name, tally.nodes, tally.kernels, tally.difference, notes)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler.compare import Case, Difference, failing
+from compiler.compare import HOST, Case, Difference, failing
 from compiler.minify import minify
 from compiler.plan import Request
 from compiler.program import Executable
 from framework.inspect.code import code_of
-from framework.inspect.comparing import compare_call
+from framework.inspect.comparing import compare_call, place_of
 
 if TYPE_CHECKING:
     from framework.capture.compile import CompiledFunction
@@ -58,17 +58,24 @@ def minify_call(
     function: CompiledFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Minified:
     """Shrink a call in which compiled and eager differ."""
-    found = compare_call(function, args, kwargs).difference
+    found, place, device = compare_call(function, args, kwargs).difference, HOST, ""
+    if function.on_gpu:
+        with function.lock:
+            variant, _, made = function.variant_for(args, kwargs)
+            for undo in reversed(variant.undo if variant is not None and made else ()):
+                undo()
+        if variant is not None:
+            place, device = place_of(variant), f"cuda:{variant.device}"
     if found is None:
         return Minified("", None, False, "compiled and eager agree: there is nothing to shrink")
-    case = next((c for c in found.cases if failing(c) is not None), None)
+    case = next((c for c in found.cases if failing(c, place=place) is not None), None)
     if case is None:
         return Minified("", found, False, f"{found.looked_at} is wrong only in the call as a whole")
-    small = minify(case, lambda c: failing(c) is not None)
-    edits = _edits(small)
+    small = minify(case, lambda c: failing(c, place=place) is not None)
+    edits = {} if device else _edits(small)
     code: list[str] = []
     for plainly in (False, True):
-        code = code_of(small, edits, plainly)
+        code = code_of(small, edits, plainly, device)
         if _shows(code):
             return Minified("\n".join(code), found, True)
     return Minified("\n".join(code), found, False, "run on its own this did not show the fault")

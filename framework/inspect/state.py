@@ -12,6 +12,7 @@ import numpy as np
 
 from framework.state import structure
 from framework.tensor import Tensor, concrete
+from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -24,7 +25,7 @@ class Snapshot:
         self.gradients = [(t, t._grad) for t in found.values()]
         found |= {id(g): g for _, g in self.gradients if g is not None and g._data is not None}
         self.tensors = list(found.values())
-        self.memory = [(t, t._data, np.array(t._data), t._storage.version) for t in self.tensors]
+        self.memory = [(t, t._data, arrays.copied(t._data), t._storage.version) for t in self.tensors]
         self.generators = [(g, g.seed_value, g.offset) for g in generators]
 
     def values(self) -> list[tuple[str, Any]]:
@@ -41,8 +42,8 @@ class Snapshot:
         """Put everything back."""
         for t, data, content, version in self.memory:
             t._data = data
-            if data is not None and data.flags.writeable:
-                np.copyto(data, content)
+            if arrays.is_device(data) or (data is not None and data.flags.writeable):
+                arrays.overwrite(data, content)
             t._storage.writes = version - t._storage.clock.time
         for t, gradient in self.gradients:
             if t._grad is not gradient:
@@ -53,7 +54,7 @@ class Snapshot:
 
 
 def _copied(t: Tensor) -> Array:
-    return np.array(concrete(t))  # not numpy(), after which memory counts as known to others
+    return np.array(arrays.get(concrete(t)))  # not numpy(), after which memory counts as known to others
 
 
 def _kind(t: Tensor) -> str:

@@ -17,7 +17,7 @@ from kernels.errors import KernelError
 from kernels.gpu import compile as _compile
 from kernels.gpu.arguments import Arguments, Room, Unit
 from kernels.gpu.code import Code
-from kernels.gpu.device import Call, Device, Graph, GraphInstance, device
+from kernels.gpu.device import Call, Device, Event, Graph, GraphInstance, device
 from kernels.gpu.launch import Launch
 from kernels.gpu.memory import Allocator, Block
 from kernels.gpu.render import launch_of
@@ -216,6 +216,20 @@ class CudaRoutine:
         for raw in self.raw:
             if code := launch(*raw):
                 raise device.driver.error("cuLaunchKernelEx", code)
+
+    def timed(self) -> list[tuple[int, float]]:
+        """As Routine.timed, by the device's own clock."""
+        device, stream = self.machine.device, self.machine.stream
+        device.enter()
+        found: list[tuple[int, Event, Event]] = []
+        for number, call in self.calls.items():
+            begin, end = device.event(timed=True), device.event(timed=True)
+            begin.record(stream)
+            call.launch(stream)
+            end.record(stream)
+            found.append((number, begin, end))
+        stream.synchronize()
+        return [(number, begin.elapsed_time(end) / 1e3) for number, begin, end in found]
 
     def _graph(self) -> Graph:
         """A node for each call; those of one level run side by side, after all of the level before."""

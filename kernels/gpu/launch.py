@@ -23,6 +23,12 @@ def divisibility(value: int) -> int:
     return math.gcd(value, MOST)
 
 
+def facts(value: int, varies: bool) -> int:
+    """What is told of a value's divisibility: where it varies, only that four or 16 divide it, if they do."""
+    known = divisibility(value)
+    return known if not varies or known == MOST else (known & 12 and 4) or 1
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of a kernel: Triton's name of its type, and a power of two that divides its value."""

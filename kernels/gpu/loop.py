@@ -84,7 +84,7 @@ class _Loop(Nest):
     def place_program(self) -> None:
         """Write the indices that differ from program to program; the last axis varies fastest."""
         program = "tl.program_id(0)" + (".to(tl.int64)" if writing.is_wide(self.work) else "")
-        several = [a for a in self.walked if self.blocks_along(a) != 1]
+        several = [a for a in self.walked if self.blocks_along(a) != 1 or a in self.work.varying]
         if self.outer or len(several) > 1:
             self.out.line(f"program = {program}")
             program = "program"
@@ -114,7 +114,8 @@ class _Loop(Nest):
         self.out.line(f"i{axis} = {start}{self.numbers(block, dimension)}")
         if self.quads and self.quads[1] == axis:
             self.out.line(f"q{axis} = {start}{self.numbers(f'{block} // 4', dimension)} * 4")
-        if self.work.extents[axis] % self.constants[block] or not self.work.extents[axis]:
+        size = self.work.extents[axis]
+        if size % self.constants[block] or not size or axis in self.work.varying:
             self.out.line(f"inside{axis} = i{axis} < {self.use(f'n{axis}')}")
             self.mask[dimension] = f"inside{axis}"
 

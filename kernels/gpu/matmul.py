@@ -15,8 +15,8 @@ from kernels import dtypes
 from kernels.errors import SpecError
 from kernels.files import reach
 from kernels.gpu import vocabulary
-from kernels.gpu.launch import MOST, Launch, Parameter, divisibility
-from kernels.gpu.product_tiles import EXACT, GROUP, TF32, Tile, ranked
+from kernels.gpu.launch import MOST, Launch, Parameter, facts
+from kernels.gpu.product_tiles import EXACT, GROUP, TF32, Tile, coarse, ranked
 from kernels.gpu.steps import Steps
 from kernels.source import Source
 from kernels.spec import BLOCKS, PRODUCT, RUNTIME, Call, Index, Literal, Load, MatmulSpec, Step, Store
@@ -85,7 +85,8 @@ class _Product:
         if not isinstance(spec, MatmulSpec):
             raise SpecError(f"{spec.name} is no product")
         self.work, self.spec, self.flags = work, _renamed(spec), flags
-        self.alignment = [divisibility(a) for a in alignment or [MOST] * len(spec.operands)]
+        self.varies = bool(work.varying)
+        self.alignment = [facts(a, self.varies) for a in alignment or [MOST] * len(spec.operands)]
         self.out = Source()
         self.indices = {s.operand for s in spec.steps if isinstance(s, Index)}
         self.group_axes()
@@ -96,15 +97,21 @@ class _Product:
         self.m, self.n = (math.prod(work.extents[x] for x in axes) for axes in (self.rows, self.columns))
         self.k = math.prod(work.extents[x] for x in self.depth)
         batch = math.prod(work.extents[x] for x in self.batch)
-        sizes = self.m, self.n, self.k, batch
-        self.cuts = ranked(*sizes, self.factor, self.precision, self.live_words())
+        # Of sizes that vary only the magnitude decides.
+        axes = self.rows, self.columns, self.depth, self.batch
+        m, n, k, count = (
+            coarse(size) if work.varying.intersection(own) else size
+            for size, own in zip((self.m, self.n, self.k, batch), axes, strict=True)
+        )
+        self.cuts = ranked(m, n, k, count, self.factor, self.precision, self.live_words())
         self.cut = cut or self.cuts[0]
         self.programs = batch * -(-self.m // self.cut.rows) * -(-self.n // self.cut.columns)
         inner = work.extents[self.depth[-1]]
         padded = -(-inner // self.cut.depth) * self.cut.depth
         # Steps run along the innermost axis; where it fills them badly, along all axes in a row.
         self.mixed = len(self.depth) > 1 and padded - inner > PADDING * padded
-        self.even = (self.k if self.mixed else inner) % self.cut.depth == 0
+        summed = (self.k if self.mixed else inner) % self.cut.depth
+        self.even = summed == 0 and work.varying.isdisjoint(self.depth)
         self.wide = self.largest_offset() > LARGEST
 
     def group_axes(self) -> None:
@@ -185,7 +192,7 @@ class _Product:
         numbers = {f"n{axis}": extent for axis, extent in enumerate(work.extents)}
         numbers |= {f"s{o}_{axis}": work.strides[o][axis] for o, axis in spec.stride_slots}
         kind = "i64" if self.wide else "i32"
-        found += [Parameter(name, kind, divisibility(value)) for name, value in numbers.items()]
+        found += [Parameter(name, kind, facts(value, self.varies)) for name, value in numbers.items()]
         return tuple(found), tuple(numbers.values())
 
     # The kernel

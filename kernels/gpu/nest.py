@@ -54,6 +54,10 @@ class Nest(Steps):
         inner = {d for a, d in self.dimension.items() if a >= self.spec.rows}
         return self.everywhere - (inner if level != ELEMENT else set())
 
+    def is_long(self, axis: int) -> bool:
+        """Whether an axis has, or may have, more than one element."""
+        return self.work.extents[axis] > 1 or axis in self.work.varying
+
     # Stores
 
     def store(self, value: str, operand: int, index: str | None) -> str:
@@ -62,7 +66,7 @@ class Nest(Steps):
             return self.add(value, operand, index)
         strides, own = self.spec.operands[operand].strides, self.dims(operand)
         axes = [*self.walked, *(range(self.spec.rows) if self.outer else [])]
-        repeated = [a for a in axes if strides[a] == 0 and self.work.extents[a] > 1]
+        repeated = [a for a in axes if strides[a] == 0 and self.is_long(a)]
         if repeated and self.level(Store(value, operand)) == KERNEL:
             dims, first = own, ["(tl.program_id(0) == 0)"]
         else:

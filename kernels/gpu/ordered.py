@@ -82,7 +82,7 @@ def cut(work: Work) -> Cut:
     if uniform or alone:
         tiled = max(uniform or shared, key=lambda a: (strides[a] == 1, extents[a]))
         whole = TILE // spec.operands[store.operand].dtype.itemsize
-        block = whole if extents[tiled] > whole // 4 else whole // 4
+        block = whole if extents[tiled] > whole // 4 or tiled in work.varying else whole // 4
         programs = each // max(extents[tiled], 1) * -(-extents[tiled] // block)
     wanted = min(count // FOUND, BUSY // max(programs, 1))
     return Cut(shared, walked, tiled, block, 0 if alone else 1 << max(wanted.bit_length() - 1, 0))
@@ -160,7 +160,7 @@ class _Adding(Steps):
         number = f"program % {blocks}"
         self.out.line(f"i{axis} = {f'({number}) * XBLOCK + tl.arange(0, XBLOCK)' if tiled else number}")
         self.out.line(f"program = program // {blocks}")
-        if tiled and self.work.extents[axis] % self.cut.block:
+        if tiled and (self.work.extents[axis] % self.cut.block or axis in self.work.varying):
             self.out.line(f"inside{axis} = i{axis} < {count}")
             self.mask[0] = f"inside{axis}"
 

@@ -34,6 +34,11 @@ class Tile:
     stages: int
 
 
+def coarse(size: int) -> int:
+    """The least power of four that is not below a size: one of few, of which nothing is smaller by far."""
+    return 1 << 2 * (max(size - 1, 0).bit_length() + 1 >> 1)
+
+
 def ranked(m: int, n: int, k: int, batch: int, factor: DType, precision: str, live: int = 1) -> list[Tile]:
     """Tiles for an m by n product over k, one of `batch`, of factors in memory of type `factor`, whose
     epilogue holds `live` words of each element at once; the one of least time first.

@@ -7,7 +7,7 @@ machine: a GPU (`kernels/gpu/cuda.py`), or Triton's interpreter on host memory (
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from kernels.errors import KernelError
 from kernels.gpu.arguments import Arguments, Room, Unit
 from kernels.gpu.grouping import MOST_MEMBERS, form, group
-from kernels.gpu.launch import Launch, divisibility
+from kernels.gpu.launch import Launch, divisibility, facts
 from kernels.spec import Index
 from kernels.work import Work
 
@@ -41,6 +41,10 @@ class Routine(Protocol):
 
     def run(self) -> None:
         """Start all launches, in order of their levels."""
+        ...
+
+    def timed(self) -> list[tuple[int, float]]:
+        """Run all launches one after the other: the unit of each, and the seconds it took there."""
         ...
 
 
@@ -89,6 +93,10 @@ class Glance(Protocol):
     def look(self, slot: int) -> Array:
         """What `take` copied; waits for it."""
         ...
+
+
+def _start(routine: Routine) -> None:
+    routine.run()
 
 
 class Program:
@@ -203,7 +211,8 @@ class Program:
         return sorted(units, key=lambda unit: (unit.level, unit.works))
 
     def _aligned(self, work: int) -> tuple[int, ...]:
-        return tuple(self.alignment[self.starts[work] : self.starts[work + 1]])
+        varies = bool(self.works[work].varying)
+        return tuple(facts(a, varies) for a in self.alignment[self.starts[work] : self.starts[work + 1]])
 
     def _unit(self, numbers: list[int]) -> Unit:
         first = numbers[0]
@@ -230,7 +239,13 @@ class Program:
         if self.routine is not None:
             self.routine.changed(range(len(self.arguments.units)))
 
-    def run(self, addresses: Sequence[int]) -> None:
+    def timed(self, addresses: Sequence[int]) -> list[tuple[tuple[int, ...], float]]:
+        """As `run`, launch by launch: the works that each is, and the seconds that it took. Waits."""
+        found: list[tuple[int, float]] = []
+        self.run(addresses, lambda routine: found.extend(routine.timed()))
+        return [(self.arguments.units[number].works, seconds) for number, seconds in found]
+
+    def run(self, addresses: Sequence[int], start: Callable[[Routine], None] = _start) -> None:
         """Start the program on memory at `addresses`, without waiting. One thread at a time.
 
         Every address is a multiple of its elements' size. One that is less aligned than those before has the
@@ -248,7 +263,7 @@ class Program:
                 memory, table = self.tables[number]
                 self.machine.write(memory.address, table)
             self.stale.clear()
-        routine.run()
+        start(routine)
         if self.checks:
             if self.runs - self.seen == OPEN_RUNS:
                 self._see()

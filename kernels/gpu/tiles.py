@@ -12,6 +12,7 @@ from typing import cast
 
 from kernels.errors import SpecError
 from kernels.gpu.pressure import fits, held
+from kernels.gpu.product_tiles import coarse
 from kernels.spec import ELEMENT, Index, LoopSpec, Reduce, Store
 from kernels.work import Work
 
@@ -32,6 +33,8 @@ STRETCH = 2048
 SHORT = 256
 # Rows that lie along the lanes: whole sectors of memory, as many tiles as keep the device busy.
 FEWEST_BESIDE, MOST_BESIDE = 16, 64
+# The least block of an axis whose size varies.
+LEAST_VARYING = 64
 # Elements of a tile of a part's rows, and its warps: there are few parts, so that each has many.
 PART, PART_WARPS = 4096, 16
 
@@ -56,8 +59,14 @@ def power(size: int) -> int:
     return 1 << max(size - 1, 0).bit_length()
 
 
+def block_of(work: Work, axis: int) -> int:
+    """A block with room for an axis; where other sizes are to be expected one of few, for many of them."""
+    size = work.extents[axis]
+    return max(coarse(size), LEAST_VARYING) if axis in work.varying else power(size)
+
+
 def tiling(work: Work) -> Tiling:
-    """The tiling of a collapsed loop."""
+    """The tiling of a collapsed loop. Where a size varies, all from some class up have the same."""
     spec = cast(LoopSpec, work.spec)
     added = [spec.operands[s.operand].dtype for s in spec.steps if isinstance(s, Store) and s.index]
     if any(d.itemsize < 4 for d in added):
@@ -71,7 +80,7 @@ def tiling(work: Work) -> Tiling:
 
 
 def _pointwise(work: Work, spec: LoopSpec) -> Tiling:
-    axes = [a for a, n in enumerate(work.extents) if n != 1]
+    axes = [a for a, n in enumerate(work.extents) if n != 1 or a in work.varying]
     if not axes:
         return Tiling(warps=1)
     counted = {s.operand for s in spec.steps if isinstance(s, Index)}
@@ -80,9 +89,11 @@ def _pointwise(work: Work, spec: LoopSpec) -> Tiling:
     lane = max(axes, key=lambda a: (unit[a], a))
     crossing = {a for a in axes if any(o.strides[a] == 1 and o.strides[lane] != 0 for o in memory)} - {lane}
     # What an operand is contiguous along comes first, then what is long, until the tile is full.
-    order = sorted(axes, key=lambda a: (a == lane, a in crossing, work.extents[a]), reverse=True)
+    length = {a: 0 if a in work.varying else work.extents[a] for a in axes}
+    order = sorted(axes, key=lambda a: (a == lane, a in crossing, length[a]), reverse=True)
     block = POINTWISE // 2 if len(spec.operands) >= MANY_OPERANDS else POINTWISE
-    block = min(block, max(power(work.elements // PROGRAMS), FEWEST))
+    if not work.varying:
+        block = min(block, max(power(work.elements // PROGRAMS), FEWEST))
     while block > FEWEST and not fits(held(spec), block, 4):
         block //= 2
     narrow = min((o.dtype.itemsize for o in memory), default=4) <= 2
@@ -91,7 +102,7 @@ def _pointwise(work: Work, spec: LoopSpec) -> Tiling:
     for axis in order[:3]:
         most = SHORT if blocks and not crossing else block
         room = side if crossing and len(blocks) < 2 else max(most // math.prod(blocks.values()), 1)
-        blocks[axis] = min(power(work.extents[axis]), room)
+        blocks[axis] = min(block_of(work, axis), room)
     tile = math.prod(blocks.values())
     warps = 4 if crossing or tile >= POINTWISE // 2 else 1
     return Tiling(tuple(sorted((a, b) for a, b in blocks.items() if b > 1)), warps=warps)
@@ -111,10 +122,12 @@ def _holding(spec: LoopSpec, elements: int, each: int, most: int = 32) -> int:
 
 def _rows(work: Work, spec: LoopSpec) -> Tiling:
     last, lane = spec.axes - 1, spec.rows - 1
-    rows, whole = work.extents[: spec.rows], power(work.extents[last])
+    rows, whole = work.extents[: spec.rows], block_of(work, last)
     alone = spec.inner == 1
     if spec.vector == "rows" and spec.rows:
         beside = min(max(power(rows[lane] // PROGRAMS), FEWEST_BESIDE), MOST_BESIDE, power(rows[lane]))
+        if lane in work.varying:
+            beside = MOST_BESIDE if rows[lane] >= MOST_BESIDE * PROGRAMS else FEWEST_BESIDE
         if alone and whole * beside <= PART and (warps := _holding(spec, whole * beside, 16)):
             return Tiling(_beside(lane, beside, last, whole), warps=warps)
         block = min(whole, STRETCH // beside)
@@ -124,8 +137,10 @@ def _rows(work: Work, spec: LoopSpec) -> Tiling:
         return _long(last, whole)
     if whole >= SHORT or not rows:
         return Tiling(((last, whole),), warps=warps)
-    longest = max(range(spec.rows), key=lambda a: rows[a])
-    together = min(SHORT // whole, power(math.prod(rows) // PROGRAMS), power(rows[longest]))
+    longest = max(range(spec.rows), key=lambda a: (a in work.varying, rows[a]))
+    together = SHORT // whole
+    if work.varying.isdisjoint(range(spec.rows)):
+        together = min(together, power(math.prod(rows) // PROGRAMS), power(rows[longest]))
     return Tiling(_beside(longest, together, last, whole), warps=1)
 
 
@@ -141,10 +156,11 @@ def _beside(axis: int, together: int, last: int, block: int) -> tuple[tuple[int,
 
 
 def _parts(work: Work, spec: LoopSpec) -> Tiling:
-    rows = power(-(-math.prod(work.extents[: spec.rows]) // max(work.parts, 1)))
+    rows = -(-math.prod(work.extents[: spec.rows]) // max(work.parts, 1))
+    rows = power(rows) if work.varying.isdisjoint(range(spec.rows)) else max(coarse(rows), LEAST_VARYING)
     if not spec.inner:
         return Tiling(part_rows=min(rows, PART), warps=_warps(min(rows, PART), 8, PART_WARPS))
-    last, whole = spec.axes - 1, power(work.extents[-1])
+    last, whole = spec.axes - 1, block_of(work, spec.axes - 1)
     if _only_columns(spec):
         beside = min(MOST_BESIDE, whole)
         together = min(rows, POINTWISE // beside)

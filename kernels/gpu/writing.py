@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from kernels.gpu import vocabulary
-from kernels.gpu.launch import MOST, Launch, Parameter, divisibility
+from kernels.gpu.launch import MOST, Launch, Parameter, facts
 from kernels.source import Source
 from kernels.spec import Index, LoopSpec
 from kernels.work import Work
@@ -51,10 +51,11 @@ def launch(
     """
     spec = cast(LoopSpec, work.spec)
     counted = {s.operand for s in spec.steps if isinstance(s, Index)}
-    known = map(divisibility, alignment or [MOST] * len(spec.operands))
+    varies = bool(work.varying)
+    known = [facts(a, varies) for a in alignment or [MOST] * len(spec.operands)]
     pointers = [
-        Parameter(f"p{i}", *(("i64", 1) if i in counted else (vocabulary.pointer(o.dtype), facts)))
-        for i, (o, facts) in enumerate(zip(spec.operands, known, strict=True))
+        Parameter(f"p{i}", *(("i64", 1) if i in counted else (vocabulary.pointer(o.dtype), fact)))
+        for i, (o, fact) in enumerate(zip(spec.operands, known, strict=True))
     ]
     pointers += [Parameter(f"flag{i}", "*i1") for i in range(flags)]
     values = {**{f"n{axis}": size for axis, size in enumerate(work.extents)}, **more}
@@ -63,7 +64,7 @@ def launch(
         values[f"s{number}_i"] = work.index_strides[number]
     arguments = {name: values[name] for name in sorted(used)}
     kind = "i64" if is_wide(work) else "i32"
-    integers = [Parameter(name, kind, divisibility(value)) for name, value in arguments.items()]
+    integers = [Parameter(name, kind, facts(value, varies)) for name, value in arguments.items()]
     parameters = (*pointers, *integers)
     head = _head([p.name for p in parameters], constants)
     text = "\n".join([head, *(f"    {line}" for line in lines)]) + "\n"

@@ -1,0 +1,46 @@
+"""Which sizes of kernels differ among the programs of one function: those are compiled for many sizes.
+
+Kernels of two programs are the same where their specs are, in the order of the programs. Knows no addresses
+and no text.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernels.spec import MatmulSpec
+from kernels.work import Work
+
+
+class Varying:
+    """What programs of one function had for sizes. The first has what is best for its own; of those after it,
+    an axis that had another size before is expected to have yet others."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, int], tuple[tuple[int, ...], frozenset[int]]] = {}
+        self.lock = threading.Lock()
+
+    def marked(self, works: Sequence[Work]) -> list[Work]:
+        """The kernels of one more program, with the axes of each that vary."""
+        seen: Counter[str] = Counter()
+        found: list[Work] = []
+        with self.lock:
+            for work in works:
+                digest = _digest(work)
+                key = digest, seen[digest]
+                seen[digest] += 1
+                sizes, axes = self.known.get(key, (work.extents, frozenset[int]()))
+                pairs = enumerate(zip(sizes, work.extents, strict=True))
+                axes |= {axis for axis, (one, other) in pairs if one != other}
+                self.known[key] = work.extents, axes
+                found.append(replace(work, varying=axes))
+        return found
+
+
+def _digest(work: Work) -> str:
+    """What kernels of two programs have in common; a product's register block follows from its sizes."""
+    spec = work.spec
+    return (replace(spec, rows=0, vectors=0) if isinstance(spec, MatmulSpec) else spec).digest
