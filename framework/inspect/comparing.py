@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.compare import HOST, Difference, Outcome, Place, compare
+from compiler.gpu.probe import OnMachine
 from compiler.interpret import evaluate
 from compiler.plan import Request
 from compiler.tolerance import Apart, apart
@@ -92,8 +93,6 @@ def place_of(variant: Variant) -> Place:
     """Where the kernels of a call are run alone: where its program runs."""
     if variant.device is None:
         return HOST
-    from compiler.gpu.probe import OnMachine  # loads what makes kernels for a GPU
-
     return OnMachine(arrays.machine(variant.device))
 
 
