@@ -17,6 +17,7 @@ from benchmarks.works import Work
 from benchmarks.works.training import Cnn, Gpt, Lstm
 from framework import nn
 from kernels.gpu import interpret
+from kernels.gpu.emulator import Emulator
 from tests import cupy_standin
 from tests.kernels.gpu import standing as standing_module
 from tests.kernels.gpu.standing import Standing
@@ -185,6 +186,27 @@ def test_sizes_vary() -> None:
         x = fw.arange(2.0 * n).reshape(n, 2)
         close(mean(x.cuda()), (x * 2 + 1).mean(0))
     assert len(mean.variants) <= 2
+
+
+def test_sizes_that_vary_are_served_by_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare, codes, counts = Emulator.prepare, set[Any](), list[int]()
+
+    def counting(machine: Emulator, arguments: Any) -> Any:
+        codes.update(unit.launch.code for unit in arguments.units)
+        return prepare(machine, arguments)
+
+    monkeypatch.setattr(Emulator, "prepare", counting)
+    scores = fw.compile(lambda x: F.softmax(x * 2, 1))
+    w = fw.randn(6, 9, device="cuda").requires_grad_()
+    for n in (20, 33, 7, 50, 41, 63, 12, 64, 48, 36, 35):
+        x = fw.randn(n, 6).cuda()
+        results = [call(x @ w) for call in (scores, scores.function)]
+        gradients = [fw.autograd.grad(out.square().sum(), w)[0] for out in results]
+        counts.append(len(codes))
+        close(results[0].detach(), results[1].detach().cpu(), 1e-5)
+        close(gradients[0], gradients[1].cpu(), 1e-4)
+    # The first is made for its size, the second for all; later ones for rows that four, or 16, divide.
+    assert counts[0] > 1 and counts[1] == counts[5] and counts[7] == counts[-1], counts
 
 
 def test_the_device_is_part_of_what_a_program_is_for() -> None:
