@@ -23,10 +23,10 @@ def divisibility(value: int) -> int:
     return math.gcd(value, MOST)
 
 
-def facts(value: int, varies: bool) -> int:
-    """What is told of a value's divisibility: where it varies, only that four or 16 divide it, if they do."""
+def facts(value: int, varies: bool, lane: int = 4) -> int:
+    """What is told of a value's divisibility: where it varies only that 16, or `lane`, divide it."""
     known = divisibility(value)
-    return known if not varies or known == MOST else (known & 12 and 4) or 1
+    return known if not varies or known == MOST else lane if known >= lane else 1
 
 
 @dataclass(frozen=True)

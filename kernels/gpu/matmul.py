@@ -18,6 +18,7 @@ from kernels.gpu import vocabulary
 from kernels.gpu.launch import MOST, Launch, Parameter, facts
 from kernels.gpu.product_tiles import EXACT, GROUP, TF32, Tile, coarse, ranked
 from kernels.gpu.steps import Steps
+from kernels.gpu.writing import lane_of
 from kernels.source import Source
 from kernels.spec import BLOCKS, PRODUCT, RUNTIME, Call, Index, Literal, Load, MatmulSpec, Step, Store
 from kernels.work import Work
@@ -192,7 +193,9 @@ class _Product:
         numbers = {f"n{axis}": extent for axis, extent in enumerate(work.extents)}
         numbers |= {f"s{o}_{axis}": work.strides[o][axis] for o, axis in spec.stride_slots}
         kind = "i64" if self.wide else "i32"
-        found += [Parameter(name, kind, facts(value, self.varies)) for name, value in numbers.items()]
+        found += [
+            Parameter(name, kind, facts(value, self.varies, lane_of(spec))) for name, value in numbers.items()
+        ]
         return tuple(found), tuple(numbers.values())
 
     # The kernel

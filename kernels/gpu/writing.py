@@ -12,7 +12,7 @@ from typing import cast
 from kernels.gpu import vocabulary
 from kernels.gpu.launch import MOST, Launch, Parameter, facts
 from kernels.source import Source
-from kernels.spec import Index, LoopSpec
+from kernels.spec import Index, LoopSpec, MatmulSpec
 from kernels.work import Work
 
 # Offsets of so many elements, and more, have 64 bits: half as many as 32 hold, since the ends of tiles and of
@@ -25,6 +25,11 @@ def is_wide(work: Work) -> bool:
     reach = [sum(abs(s) * n for s, n in zip(own, work.extents, strict=True)) for own in work.strides]
     jumps = [abs(s) * max(work.parts, 1) for s in work.index_strides]
     return max(map(sum, zip(reach, jumps, strict=True)), default=0) + work.elements >= WIDE
+
+
+def lane_of(spec: LoopSpec | MatmulSpec) -> int:
+    """Elements of the narrowest floats of a kernel that fill 128 bits."""
+    return 128 // min((8 * o.dtype.itemsize for o in spec.operands if o.dtype.is_floating_point), default=32)
 
 
 def leave_where_set(out: Source, flags: int) -> None:
@@ -64,7 +69,8 @@ def launch(
         values[f"s{number}_i"] = work.index_strides[number]
     arguments = {name: values[name] for name in sorted(used)}
     kind = "i64" if is_wide(work) else "i32"
-    integers = [Parameter(name, kind, facts(value, varies)) for name, value in arguments.items()]
+    lane = lane_of(spec)
+    integers = [Parameter(name, kind, facts(value, varies, lane)) for name, value in arguments.items()]
     parameters = (*pointers, *integers)
     head = _head([p.name for p in parameters], constants)
     text = "\n".join([head, *(f"    {line}" for line in lines)]) + "\n"
