@@ -1,7 +1,7 @@
 """`python -m benchmarks.gpu`: all there is to check and to measure on a GPU, in less than eight minutes.
 
-Steps beside the CPU's results, kernels beside the rate of a copy, products beside cuBLAS, and steps beside
-PyTorch where it is installed; a table, and JSON. Without a GPU it says what is missing, and ends.
+Steps, and functions of order, beside the CPU's results, kernels beside the rate of a copy, products beside
+cuBLAS, and steps beside PyTorch where it is installed; a table, and JSON. Without a GPU it says what is missing, and ends.
 """
 
 from __future__ import annotations
@@ -79,6 +79,44 @@ def checks(works: dict[str, Work] = WORKS, device: str = DEVICE) -> Section:
         here, there = (_results(make(work, place)) for place in ("cpu", device))
         off = max((_apart(a, b) for a, b in zip(there, here, strict=True)), default=0.0)
         yield {"name": name, "off": off, "same": bool(off <= SAME_RESULT)}
+
+
+# What has the CPU's bits on a GPU too: order, positions, and sums in order. Of numbers with ties, of which
+# some are NaN; with positions in the rows.
+_rows_added = fw.compile(lambda x, index: x.index_add(0, index, x))
+EXACT: dict[str, Callable[[Any, Any], Any]] = {
+    "sort": lambda x, at: x.sort(1),
+    "sort down": lambda x, at: x.sort(0, descending=True),
+    "topk": lambda x, at: x.topk(7, 1),
+    "median": lambda x, at: x.median(1),
+    "unique": lambda x, at: fw.unique(x + 0.0, return_inverse=True, return_counts=True),
+    "cummax": lambda x, at: x.cummax(1),
+    "cumsum of integers": lambda x, at: at.cumsum(1),
+    "nonzero": lambda x, at: x.nonzero(),
+    "searchsorted": lambda x, at: fw.searchsorted(x.sort(1).values, x),
+    "histc": lambda x, at: fw.histc(x[x == x], 20),
+    "bincount": lambda x, at: fw.bincount(at[0], x[1].nan_to_num()),
+    "scatter": lambda x, at: x.scatter(1, at, x * 2),
+    "scatter_add": lambda x, at: x.scatter_add(1, at, x),
+    "index_add": lambda x, at: x.index_add(0, at[:, 0] % 5, x),
+    "index_add, compiled": lambda x, at: _rows_added(x, at[:, 0] % 5),
+}  # fmt: skip
+
+
+def eager(device: str = DEVICE, rows: int = 300, columns: int = 1000) -> Section:
+    """Functions of order and of positions there and on the CPU, bit for bit, each run twice."""
+    random = np.random.default_rng(0)
+    numbers = np.round(random.standard_normal((rows, columns)) * 50) / 7
+    numbers[random.random(numbers.shape) < 0.01] = np.nan
+    x, at = fw.tensor(numbers, dtype=fw.float32), fw.tensor(random.integers(0, rows, numbers.shape))
+    for name, function in EXACT.items():
+        here = _bits(function(x, at))
+        yield {"name": name, "same": all(_bits(function(x.to(device), at.to(device))) == here for _ in "12")}
+
+
+def _bits(result: Any) -> list[bytes]:
+    tensors = [result] if isinstance(result, fw.Tensor) else result
+    return [t.cpu().contiguous().numpy().tobytes() for t in tensors]
 
 
 def _results(timed: Timed) -> list[list[float]]:
@@ -256,6 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     place = f"{DEVICE}:{options.device}"
     sections: dict[str, Callable[[], Section]] = {
         "checks": lambda: checks(device=place),
+        "eager": lambda: eager(place),
         "kernels": lambda: kernels(machine),
         "products": lambda: products(machine),
         "steps": lambda: steps(device=place),
@@ -266,7 +305,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"facts": facts, **found, "left out": left}, file, indent=1)
-    return int(bool(left) or not all(row["same"] for row in found["checks"]))
+    same = all(row["same"] for name in ("checks", "eager") for row in found[name])
+    return int(bool(left) or not same)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from benchmarks import gpu
 from benchmarks.works.training import Mlp
 from kernels.gpu.code import Code
 from kernels.gpu.launch import Launch
+from tests import cupy_standin
 
 SMALL = {"mlp": Mlp((5, 7, 3), 4)}
 
@@ -64,6 +65,14 @@ def test_steps_are_compared_with_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not next(gpu.checks(SMALL, "cpu"))["same"]
 
 
+def test_functions_of_order_are_compared_with_the_cpu() -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    with cupy_standin.installed():
+        rows = list(gpu.eager("cuda", 20, 60))
+    assert [row["name"] for row in rows] == list(gpu.EXACT)
+    assert all(row["same"] for row in rows), rows
+
+
 def test_what_goes_wrong_is_told_and_the_rest_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     def breaks() -> Any:
         yield {"name": "first", "seconds": 1e-3}
@@ -87,6 +96,7 @@ def test_everything_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     for name in ("kernels", "products"):
         monkeypatch.setattr(gpu, name, lambda machine: iter([{"name": "x"}]))
     monkeypatch.setattr(gpu, "checks", lambda device: iter([{"name": "x", "same": device == "cuda:0"}]))
+    monkeypatch.setattr(gpu, "eager", lambda device: iter([{"name": "x", "same": True}]))
     monkeypatch.setattr(gpu, "steps", lambda device: iter([{"name": "x"}]))
     assert gpu.main(["--json", str(tmp_path / "gpu.json")]) == 0
     written = json.loads((tmp_path / "gpu.json").read_text())
