@@ -1,7 +1,8 @@
 """`python -m benchmarks.gpu`: all there is to check and to measure on a GPU, in less than eight minutes.
 
 Steps, and functions of order, beside the CPU's results, kernels beside the rate of a copy, products beside
-cuBLAS, and steps beside PyTorch where it is installed; a table, and JSON. Without a GPU it says what is missing, and ends.
+cuBLAS, and steps beside PyTorch where it is installed; a table, and JSON. Without a GPU it says what is
+missing, and ends.
 """
 
 from __future__ import annotations

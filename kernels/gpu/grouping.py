@@ -59,7 +59,8 @@ def form(work: Work) -> Form | None:
         return None
     if any(isinstance(s, Reduce) or (isinstance(s, Load | Store) and s.index) for s in spec.steps):
         return None
-    flat = collapsed(work)
+    # Members have sizes of their own in any case.
+    flat = collapsed(replace(work, varying=frozenset()))
     spec = flat.spec
     if spec.axes != 1 or any(strides not in ((0,), (1,)) for strides in flat.strides):
         return None
