@@ -68,7 +68,7 @@ class KernelFacts:
     flops: int
     level: int
     compile_seconds: float
-    cached: bool
+    cached: bool | None
     kind: str
     dtype: str
     footprint: int
@@ -148,7 +148,8 @@ class Phase:
 class ProgramFacts:
     """One program. `recorded` nodes became those of `nodes`, in `kernels` of `launches` launches.
 
-    `from_disk` kernels had machine code in the cache, and `plan_from_disk` says the same of the plan.
+    `from_disk` kernels had machine code in the cache, None where that is not known (of a GPU's), and
+    `plan_from_disk` says the same of the plan.
     """
 
     recorded: int
@@ -158,7 +159,7 @@ class ProgramFacts:
     unfused: tuple[Unfused, ...]
     memory: MemoryFacts
     phases: tuple[Phase, ...]
-    from_disk: int
+    from_disk: int | None
     distinct: int
     plan_from_disk: bool
 
@@ -186,7 +187,7 @@ def kernel_facts(number: int, view: KernelView, nodes: dict[Value, int]) -> Kern
         level=view.level,
         # A kernel of a GPU says neither.
         compile_seconds=getattr(view, "compile_seconds", 0.0),
-        cached=getattr(view, "cached", True),
+        cached=getattr(view, "cached", None),
         kind=type(spec).__name__.removesuffix("Spec").lower(),
         dtype=work.dtype.name,
         footprint=work.footprint,
@@ -226,16 +227,16 @@ def program_facts(executable: Executable, roof: Roofline | None = None) -> Progr
         for node in kernel.nodes:
             of_node.setdefault(node, []).append(number)
     return ProgramFacts(
-        sum(isinstance(n, Apply) for n in getattr(executable, "recorded", executable.request).graph.nodes),
+        sum(isinstance(n, Apply) for n in executable.recorded.graph.nodes),
         tuple(_node_facts(graph, numbers, of_node)),
         tuple(kernels),
         len(set(plan.levels)),
         tuple(_unfused(graph, of_node)),
         _memory(executable),
         tuple(_phases(executable)),
-        sum(k.cached for k in kernels),
+        None if any(k.cached is None for k in kernels) else sum(bool(k.cached) for k in kernels),
         len({view.source for view in views}),
-        getattr(executable, "pass_seconds", None) is None,
+        executable.pass_seconds is None,
     )
 
 
@@ -328,14 +329,16 @@ def _memory(executable: Executable) -> MemoryFacts:
 
 
 def _phases(executable: Executable) -> Iterator[Phase]:
-    # A program of a GPU knows neither its passes' time nor its machine code's.
-    passes = getattr(executable, "pass_seconds", None)
-    machines = executable.program.machines if isinstance(executable, Executable) else ()
+    passes = executable.pass_seconds
     if passes is None:
-        yield Phase("plan, from disk" if machines else "plan", executable.plan_seconds)
+        yield Phase("plan, from disk", executable.plan_seconds)
     else:
         yield Phase("passes", passes)
         yield Phase("fusion and memory plan", executable.plan_seconds - passes)
+    if not isinstance(executable, Executable):
+        yield Phase("machine code and tables", executable.build_seconds)
+        return
+    machines = executable.program.machines
     # Code that another program has made before costs nothing here.
     code = min(sum({m.path: m.seconds for m in machines}.values()), executable.build_seconds)
     yield Phase("machine code", code)

@@ -97,7 +97,7 @@ class Reduce:
 @dataclass(frozen=True)
 class Store:
     """Write `value` to `operand`; with `index`, add it there, in loop order, at `index` times a runtime
-    stride.
+    stride: elements along axes in which `operand` has a stride are then different ones, whatever the index.
     """
 
     value: str

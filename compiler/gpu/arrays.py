@@ -16,6 +16,7 @@ from compiler import watching
 from compiler.binding import Arena
 from compiler.debugging import PROGRAMS, ladder, tell
 from compiler.gpu.program import DeviceExecutable, DeviceKernelView
+from compiler.pictures import Part, Picture
 from compiler.plan import Request
 from compiler.telling import told
 from compiler.watching import watched
@@ -49,6 +50,7 @@ class ArrayExecutable:
         self.recorded = request
         self.request, self.plan, self.output_types = inner.request, inner.plan, inner.output_types
         self.plan_seconds, self.build_seconds = inner.plan_seconds, inner.build_seconds
+        self.pass_seconds = inner.pass_seconds
         if ladder.level >= PROGRAMS:
             tell(told(self, ladder.level))
         # Arrays of the host by the number of the input, each with 16 bytes there.
@@ -107,6 +109,11 @@ class ArrayExecutable:
         if failed := self.run(list(enumerate(operands)), outputs):
             raise RuntimeError(f"bad input found by check {failed}")
         return outputs
+
+    @property
+    def picture(self) -> Picture:
+        """The graph after the passes, with its kernels."""
+        return Picture(self.request.graph, tuple([Part(k.spec.name, k.nodes) for k in self.plan.kernels]))
 
     @property
     def kernels(self) -> list[DeviceKernelView]:

@@ -60,7 +60,8 @@ class DeviceExecutable:
     ) -> None:
         begin = time.perf_counter()
         self.machine = machine
-        self.request, self.plan = plan_of(request)
+        spent: list[float] = []
+        self.request, self.plan = plan_of(request, spent)
         plan = self.plan
         planned = time.perf_counter()
         self.arena = Arena(machine.allocate) if arena is None else arena
@@ -87,6 +88,8 @@ class DeviceExecutable:
         program.connect(bound.patches.tolist(), len(self.addresses))
         program.build()
         self.arena.users.add(self)
+        # Of the passes; None where an earlier process left the plan on disk.
+        self.pass_seconds = spent[0] if spent else None
         self.plan_seconds = planned - begin
         self.build_seconds = time.perf_counter() - planned
 

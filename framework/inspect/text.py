@@ -89,7 +89,7 @@ def _program(e: Explanation, title: str, program: ProgramFacts) -> Iterator[Bloc
     )
     if kernels:
         yield _kernel_table(program)
-    if e.roof is not None:
+    if e.roof is not None and any(k.measured is not None for k in kernels):
         whole = sum(k.measured.seconds for k in kernels if k.measured is not None)
         busy = "; other programs had the cores when this machine was measured" if e.roof.noisy else ""
         yield Line(f"kernels alone take {time(whole)} one after the other, {e.roof.threads} threads{busy}")
@@ -103,10 +103,10 @@ def _program(e: Explanation, title: str, program: ProgramFacts) -> Iterator[Bloc
     )
     phases = ", ".join(f"{p.name} {p.seconds * 1e3:.0f} ms" for p in program.phases)
     yield Line(f"made by: {phases}")
-    yield Line(
-        f"cache: {program.from_disk} of {len(kernels)} kernels had machine code on disk ({program.distinct} "
-        f"differ); the plan {'was there too' if program.plan_from_disk else 'was made anew'}"
-    )
+    known = f"{program.from_disk} of {len(kernels)} kernels had machine code on disk "
+    known += f"({program.distinct} differ); "
+    plan = "was there too" if program.plan_from_disk else "was made anew"
+    yield Line(f"cache: {'' if program.from_disk is None else known}the plan {plan}")
 
 
 def _by_reason(program: ProgramFacts) -> dict[str, str]:
