@@ -182,7 +182,7 @@ def test_the_gradient_that_is_no_number_is_named() -> None:
 def test_an_explanation_says_what_is_known() -> None:
     function = fw.compile(lambda x: (x * 2).softmax(1))
     function(fw.randn(5, 6, device="cuda"))
-    explanation = function.explain(measure=True)
+    explanation = function.explain()
     (program,) = [p for _, p in explanation.programs]
     assert program.from_disk is None and all(k.measured is None for k in program.kernels)
     assert "kernels alone take" not in str(explanation) and "machine code on disk" not in str(explanation)
