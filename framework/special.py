@@ -113,8 +113,10 @@ def _scipy(name: str) -> Callable[..., Any]:
     """A function of scipy.special, imported when it is called, or of CuPy's form of it."""
 
     def call(*operands: Any) -> Any:
-        if is_device(operands[-1]):
-            return getattr(engine().special, name)(*operands)
+        if is_device(x := operands[-1]):
+            # CuPy's take arrays alone.
+            given = [engine().xp.full(x.shape, n, x.dtype) for n in operands[:-1]]
+            return getattr(engine().special, name)(*given, x)
         from scipy import special  # 0.15 s to import: only a use pays
 
         return getattr(special, name)(*operands)

@@ -512,7 +512,7 @@ xp.cuda = types.SimpleNamespace(  # type: ignore[attr-defined]
 )
 special = types.SimpleNamespace(
     **{name: Ufunc(getattr(scipy_special, name)) for name in ("erf", "digamma", "gammaln", "erfinv")},
-    polygamma=lambda n, x: _own(scipy_special.polygamma(n, _taken(x)).astype(x.dtype)),
+    polygamma=lambda n, x: _own(scipy_special.polygamma(n._array, _taken(x)).astype(x.dtype)),
 )
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernels.spec import MatmulSpec
+from kernels.spec import BLOCKS, MatmulSpec
 from kernels.work import Work
 
 
@@ -41,6 +41,8 @@ class Varying:
 
 
 def _digest(work: Work) -> str:
-    """What kernels of two programs have in common; a product's register block follows from its sizes."""
+    """What kernels of two programs have in common; how the CPU walks a product follows from its sizes."""
     spec = work.spec
-    return (replace(spec, rows=0, vectors=0) if isinstance(spec, MatmulSpec) else spec).digest
+    if isinstance(spec, MatmulSpec):
+        spec = replace(spec, rows=0, vectors=0, walk=BLOCKS)
+    return spec.digest

@@ -188,6 +188,10 @@ def test_functions_of_elements(dtype: Any) -> None:
         same(function(x.cuda(1)), function(x))
     same(fw.acosh(x.cuda(1) + 3), fw.acosh(x + 3))
     same(fw.digamma(x.cuda(1) + 3), fw.digamma(x + 3))
+    leaves = [(x + 3).requires_grad_(), (x.cuda(1) + 3).requires_grad_()]
+    for leaf in leaves:
+        fw.digamma(leaf).sum().backward()
+    same(leaves[1].grad, leaves[0].grad)
     same(fw.atan2(x.cuda(1), x.cuda(1)[:1]), fw.atan2(x, x[:1]))
     same(fw.copysign(x.cuda(1), x.cuda(1) * 0), fw.copysign(x, x * 0))
 
