@@ -34,11 +34,18 @@ def _arrays(node: OpNode) -> list[Any]:
             storage, data = entry.storage, entry.data
             if storage is not None and storage.writes + storage.clock.time != entry.version:
                 entry.check(node)
-            arguments.append(data if type(data) is np.ndarray else known(data))
+            arguments.append(data if type(data) is np.ndarray else _in_memory(entry))
         else:
             # Of what is only a type rules read no more than shape and dtype.
             arguments.append(payload(entry) if isinstance(entry, Tensor) else entry)
     return arguments
+
+
+def _in_memory(entry: Saved) -> Any:
+    """A value that was saved deferred. As eagerly it is what the memory holds: `.data` may have written there."""
+    t = entry.tensor
+    there = t is not None and t._data is not None and t._storage is entry.storage
+    return t._data if there else known(entry.data)
 
 
 def _payloads(node: OpNode) -> list[Any]:

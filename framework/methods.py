@@ -206,8 +206,9 @@ def _become(self: Tensor, view: Tensor) -> Tensor:
     self._data = concrete(view)
     if view._node is not None:
         self._node, self._output = view._node, view._output
+    self._storage.writes += 1  # what was saved of the tensor has another geometry now
     if self._base is not None:
-        self._view = view._view
+        self._view, self._view_version = view._view, self._version
     return self
 
 

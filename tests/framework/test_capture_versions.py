@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 import framework as fw
+import framework.nn.functional as F
 from framework.capture.compile import CompiledFunction
+from tests.framework.capture_check import grad_of
 from tests.framework.test_capture_memory import numbers
 
 
@@ -133,3 +136,44 @@ def test_a_write_through_data_is_not_counted() -> None:
         assert w._version == 0 and x._version == 0
         loss.backward()  # as no version tells of the write
     assert w.tolist() == [8.0] * 3
+
+
+@pytest.mark.parametrize("prints", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_write_through_data_reaches_what_a_view_of_it_saved(inside: bool, prints: bool) -> None:
+    def gradients(compiles: bool) -> list[fw.Tensor]:
+        weight = (numbers(3, 3) + 1).requires_grad_()
+
+        def function(x: fw.Tensor) -> fw.Tensor:
+            y = F.linear(x, weight).tanh()
+            if prints:
+                print(end="")
+            if inside:
+                weight.data.mul_(0.5)
+            return y.tanh()
+
+        call = CompiledFunction(function) if compiles else function
+        found = []
+        for rows in (2, 2, 3, 4):
+            x = (numbers(rows, 3) / 20).requires_grad_()
+            loss = call(x).sum()
+            if not inside:
+                weight.data.mul_(0.5)
+            loss.backward()
+            found.append(grad_of(x))
+        return found
+
+    for got, wanted in zip(gradients(True), gradients(False), strict=True):
+        np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-5)
+
+
+def test_a_saved_tensor_whose_shape_changes_in_place() -> None:
+    w = numbers(2, 2).requires_grad_() * 1
+    loss = (w * w).sum()
+    w.t_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    view = (numbers(2, 2).requires_grad_() * 1)[:1]
+    before = view._version
+    assert view.unsqueeze_(0).shape == (1, 1, 2) and view._version == before + 1
+    view.sum().backward()
