@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from compiler.chains import chained
 from compiler.debugging import VERIFYING, ladder
 from compiler.errors import LoweringError
 from compiler.ir import Const, Graph
@@ -48,7 +49,8 @@ def _plan(request: Request, spent: list[float] | None = None) -> tuple[Request, 
     request = optimise(request)
     if spent is not None:
         spent.append(time.perf_counter() - begin)
-    return request, Planner(request).run()
+    planner = Planner(request)
+    return request, chained(planner, planner.run())
 
 
 def optimise(request: Request) -> Request:
@@ -167,6 +169,8 @@ class Binding:
                     program.table[slot] = place.offset
                     continue
                 buffer, offset = place.buffer.root, place.offset * place.buffer.type.dtype.itemsize
+                if buffer in plan.private:
+                    continue
                 if buffer in fixed:
                     program.table[slot] = fixed[buffer] + offset
                 elif buffer in plan.arena:

@@ -5,6 +5,7 @@ Data only, read off a plan; measures where it is asked to. How it looks is the f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -137,6 +138,18 @@ class MemoryFacts:
 
 
 @dataclass(frozen=True)
+class ChainFacts:
+    """Kernels that run one after the other for each of `tiles`, of `rows` rows; a thread has `private` bytes
+    for what they leave each other.
+    """
+
+    kernels: tuple[int, ...]
+    tiles: int
+    rows: int
+    private: int
+
+
+@dataclass(frozen=True)
 class Phase:
     """A part of making a program, and its seconds."""
 
@@ -162,6 +175,7 @@ class ProgramFacts:
     from_disk: int | None
     distinct: int
     plan_from_disk: bool
+    chains: tuple[ChainFacts, ...] = ()
 
 
 def kernel_facts(number: int, view: KernelView, nodes: dict[Value, int]) -> KernelFacts:
@@ -237,6 +251,15 @@ def program_facts(executable: Executable, roof: Roofline | None = None) -> Progr
         None if any(k.cached is None for k in kernels) else sum(bool(k.cached) for k in kernels),
         len({view.source for view in views}),
         executable.pass_seconds is None,
+        tuple(
+            ChainFacts(
+                tuple(link.number for link in chain.links),
+                math.prod(chain.outer) * chain.blocks,
+                chain.step,
+                sum(chain.private),
+            )
+            for chain in plan.chains
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from compiler.ops import creation, indexing, movement
 from compiler.ops.op import Movement
 from compiler.schedule import Group, addressed, by_depth, is_free, is_product, schedule
 from compiler.types import TensorType, contiguous_strides
+from kernels.work import Chain
 
 _INDEXED = frozenset((indexing.take, indexing.gather, indexing.take_add, indexing.scatter_add))
 # Arena places start on a cache line.
@@ -56,7 +58,11 @@ class Request:
 
 @dataclass
 class Plan:
-    """Kernels with their levels, and where every buffer is."""
+    """Kernels with their levels, and where every buffer is.
+
+    Those of one of the `chains` have one level, and run in their order; what each thread has for itself has
+    no place in the arena.
+    """
 
     kernels: list[Kernel]
     levels: list[int]
@@ -66,6 +72,20 @@ class Plan:
     constants: dict[Buffer, Const]
     arena: dict[Buffer, int]
     arena_bytes: int
+    chains: tuple[Chain, ...] = ()
+    # The same kernels with some of them in chains, for a back end that can run those.
+    chained: Plan | None = None
+
+    @cached_property
+    def private(self) -> frozenset[Buffer]:
+        """What only chains see, in memory of each thread's own."""
+        places = [
+            (self.kernels[link.number].places[operand], memory)
+            for chain in self.chains
+            for link in chain.links
+            for operand, memory in enumerate(link.private)
+        ]
+        return frozenset(p.buffer.root for p, memory in places if memory >= 0 and p.buffer is not None)
 
 
 class Touched:
@@ -398,26 +418,43 @@ class Planner:
 
     # Levels and memory
 
-    def assign_levels(self, checks: Sequence[Buffer], visible: set[Buffer]) -> list[int]:
-        """The launch each kernel belongs to: after all it conflicts with.
-
-        Whatever the caller can see is written after every check: an output may be the memory of an earlier
-        gradient.
+    def assign_levels(
+        self,
+        checks: Sequence[Buffer],
+        visible: set[Buffer],
+        units: Sequence[Sequence[int]] | None = None,
+    ) -> list[int]:
+        """The launch each kernel belongs to: after all it conflicts with. `units` are kernels that share one,
+        in an order in which they can run.
         """
         written, read = Touched(), Touched()
-        levels: list[int] = []
-        for kernel in self.kernels:
-            reads, writes = accesses(kernel)
-            if kernel.indexed or any(b.root in visible for b in writes):
-                reads = {*reads, *checks}
+        levels = [0] * len(self.kernels)
+        for unit in units or [(number,) for number in range(len(self.kernels))]:
+            found = [self.conflicts(self.kernels[number], checks, visible) for number in unit]
+            reads = set[Buffer]().union(*(reads for reads, _ in found))
+            writes = set[Buffer]().union(*(writes for _, writes in found))
             level = max((1 + written.last(b) for b in reads | writes), default=0)
             level = max(level, 1 + max(map(read.last, writes), default=-1))
             for b in reads:
                 read.note(b, level)
             for b in writes:
                 written.note(b, level)
-            levels.append(level)
+            for number in unit:
+                levels[number] = level
         return levels
+
+    def conflicts(
+        self, kernel: Kernel, checks: Sequence[Buffer], visible: set[Buffer]
+    ) -> tuple[set[Buffer], set[Buffer]]:
+        """What a kernel reads, or waits for as if it did, and what it writes.
+
+        Whatever the caller can see is written after every check: an output may be the memory of an earlier
+        gradient.
+        """
+        reads, writes = accesses(kernel)
+        if kernel.indexed or any(b.root in visible for b in writes):
+            reads = {*reads, *checks}
+        return reads, writes
 
     def pack(self, levels: Sequence[int], outside: set[Buffer]) -> tuple[dict[Buffer, int], int]:
         """Offsets in the arena: large buffers first, each at the lowest place free for all its life."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,22 +29,27 @@ Array = np.ndarray[Any, Any]
 
 
 class Executable:
-    """A compiled request: `run` computes the outputs and carries out the writes."""
+    """A compiled request: `run` computes the outputs and carries out the writes.
 
-    def __init__(self, request: Request, arena: Arena | None = None) -> None:
+    `chains` lets kernels run tile by tile, without memory for all that one leaves for the next.
+    """
+
+    def __init__(self, request: Request, arena: Arena | None = None, chains: bool = True) -> None:
         begin = time.perf_counter()
         # As it was recorded, each node with the line that made it.
         self.recorded = request
         spent: list[float] = []
-        self.request, self.plan = plan_of(request, spent)
-        plan = self.plan
+        self.request, plan = plan_of(request, spent)
+        if chains and plan.chained is not None:
+            plan = plan.chained
+        self.plan = plan
         planned = time.perf_counter()
         self.arena = Arena() if arena is None else arena
         base = self.arena.reserve(plan.arena_bytes)
         self.constants = {b: np.ascontiguousarray(c.data) for b, c in plan.constants.items()}
         flags = [(level, base + plan.arena[buffer]) for buffer, level in check_levels(plan).items()]
         self.program = program = Program(
-            [k.work() for k in plan.kernels], _separate(plan.levels, flags), _spread(flags)
+            [k.work() for k in plan.kernels], _separate(plan.levels, flags), _spread(flags), plan.chains
         )
         self.output_types = output_types(self.request, plan)
         constants = {b: array.ctypes.data for b, array in self.constants.items()}
@@ -101,6 +107,19 @@ class Executable:
             # Python noticed it after the native code, which nothing stops: let the caller do its part first.
             self.interrupted = True
             return program.failed()
+
+    @cached_property
+    def apart(self) -> Executable:
+        """The same program without chains, each kernel of which leaves all that it computes in memory."""
+        return Executable(self.recorded, self.arena, chains=False) if self.plan.chains else self
+
+    def stepped(self) -> Program:
+        """A program of the same kernels, connected to the same arrays, that can be run one by one."""
+        apart = self.apart
+        apart.objects[:] = self.objects
+        if apart.program.threads != pool.get_num_threads():
+            apart.program.fit(pool.get_num_threads())
+        return apart.program
 
     def _native_renewed(self, address: int, workers: int) -> int:
         """The native run while kernels are edited: what changed is compiled before."""

@@ -11,6 +11,7 @@ import hashlib
 import os
 import pickle
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,14 @@ def _packed(request: Request, plan: Plan) -> bytes:
         [(buffers.number(b), numbers[c]) for b, c in plan.constants.items()],
         [(buffers.number(b), offset) for b, offset in plan.arena.items()],
         plan.arena_bytes,
+        None
+        if plan.chained is None
+        else (
+            plan.chained.levels,
+            [(buffers.number(b), offset) for b, offset in plan.chained.arena.items()],
+            plan.chained.arena_bytes,
+            plan.chained.chains,
+        ),
         buffers.rows,
     )
     return pickle.dumps(table, protocol=pickle.HIGHEST_PROTOCOL)
@@ -165,7 +174,7 @@ def _packed(request: Request, plan: Plan) -> bytes:
 
 def _unpacked(content: bytes) -> tuple[Request, Plan]:
     (rows, count, outputs, writes, checks, strides, specs, kernels, levels, groups, constants, arena, size,
-     buffer_rows) = pickle.loads(content)  # fmt: skip
+     chained, buffer_rows) = pickle.loads(content)  # fmt: skip
     nodes: list[Value] = []
     for row in rows:
         nodes.append(_node(row, nodes))
@@ -189,7 +198,7 @@ def _unpacked(content: bytes) -> tuple[Request, Plan]:
         for spec, extents, places, members, parts, serial in kernels
     ]
     inputs, returned, flags = ([buffers[i] for i in group] for group in groups)
-    return request, Plan(
+    plan = Plan(
         made,
         levels,
         inputs,
@@ -199,3 +208,8 @@ def _unpacked(content: bytes) -> tuple[Request, Plan]:
         {buffers[b]: offset for b, offset in arena},
         size,
     )
+    if chained is not None:
+        levels, arena, size, chains = chained
+        places = {buffers[b]: offset for b, offset in arena}
+        plan.chained = replace(plan, levels=levels, arena=places, arena_bytes=size, chains=chains)
+    return request, plan

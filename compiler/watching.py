@@ -117,9 +117,10 @@ def run(program: Executable, arrays: Mapping[int, Array], outputs: list[Array], 
             for look, start in stepping_ones:
                 look.kernel(program, number, start)
 
+        steps = program.stepped()
         if edits.active():
-            program.program.renew()
-        failed = stepping.run(program.program, workers, ready, after)
+            steps.renew()
+        failed = stepping.run(steps, workers, ready, after)
     else:
         failed = program.native(program.program.address, workers)
     for look, start in reversed(pairs):

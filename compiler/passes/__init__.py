@@ -8,6 +8,7 @@ from compiler.ir import Graph
 from compiler.passes.decompose import decompose
 from compiler.passes.duplicates import merge_duplicates
 from compiler.passes.products import join_products
+from compiler.passes.recomputing import recompute
 from compiler.passes.simplify import simplify
 from compiler.passes.views import hoist_views, settle_views
 
@@ -20,4 +21,5 @@ PIPELINE: tuple[Callable[[Graph], Graph], ...] = (
     join_products,  # many small products as one
     settle_views,  # again, rows of products split where what follows splits them
     merge_duplicates,
+    recompute,  # last: what it computes twice must not become one again
 )

@@ -95,6 +95,13 @@ def _program(e: Explanation, title: str, program: ProgramFacts) -> Iterator[Bloc
         yield Line(f"kernels alone take {time(whole)} one after the other, {e.roof.threads} threads{busy}")
     for reason, pairs in _by_reason(program).items():
         yield Line(f"not fused, {reason}: {pairs}")
+    for chain in program.chains:
+        numbers = "→".join(map(str, chain.kernels))
+        rows = f"{chain.rows} rows" if chain.rows != 1 else "all rows"
+        yield Line(
+            f"chain {numbers}: {chain.tiles} tiles of {rows}, each through all of these kernels; "
+            f"{size(chain.private)} a thread in between"
+        )
     m = program.memory
     reuse = f" for values of {size(m.without_reuse)}" if m.without_reuse else ""
     yield Line(

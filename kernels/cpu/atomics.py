@@ -88,6 +88,17 @@ def read(typing: Any, address: Any, index: Any) -> Any:
 
 
 @word
+def write(typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Set word `index` of the array of words at `address`, as plain memory."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        builder.store(args[2], builder.gep(_word(builder, args[0]), [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), emit
+
+
+@word
 def read_byte(typing: Any, address: Any) -> Any:
     """The byte at `address`, as int64."""
 

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import edits, engine, loop, matmul, pool, tasks
+from kernels.cpu.chains import Layout, cuts, later_spec, nanoseconds
+from kernels.cpu.chains import address as chain_address
 from kernels.cpu.engine import Machine
 from kernels.cpu.target import lanes
 from kernels.errors import BuildError
 from kernels.spec import LoopSpec, MatmulSpec
-from kernels.work import Work
+from kernels.work import Chain, Work
 
 # A launch this long is worth waking workers for. How kernels/cpu/native.py shares launches below and above
 # it.
@@ -63,28 +65,46 @@ class Program:
 
     `table` holds every kernel's table end to end; `pointer_slot(work, operand)` is where an operand's address
     goes. A launch of `levels` is shared among threads when that pays. `checks` are (level, address of a flag
-    byte).
+    byte). Work in one of the `chains` runs in it alone.
     """
 
     def __init__(
-        self, works: Sequence[Work], levels: Sequence[int], checks: Sequence[tuple[int, int]] = ()
+        self,
+        works: Sequence[Work],
+        levels: Sequence[int],
+        checks: Sequence[tuple[int, int]] = (),
+        chains: Sequence[Chain] = (),
     ) -> None:
         self.works = tuple(works)
+        self.chains = tuple(chains)
         self.machines = build([w.spec for w in works])
         sizes = [w.spec.table_size for w in works]
         self.starts = [0, *itertools.accumulate(sizes)][:-1]
         self.table = np.zeros(max(sum(sizes), 1), np.int64)
-        for work, start in zip(works, self.starts, strict=True):
-            self._fill(work, start)
+        parts = {link.number: link.work for chain in chains for link in chain.links}
+        for number, start in enumerate(self.starts):
+            self._fill(parts.get(number, self.works[number]), start)
+        base = self.table.ctypes.data
+        self.layouts = [
+            Layout(c, [base + 8 * self.starts[link.number] for link in c.links], self._addresses(c))
+            for c in chains
+        ]
         rows: list[tuple[int, ...]] = []
         launches: list[tuple[int, ...]] = []
         flags = dict(checks)
         together: dict[int, list[int]] = {level: [] for level in sorted({*levels, *flags})}
         for number, level in enumerate(levels):
-            together[level].append(number)
-        base = self.table.ctypes.data
+            if number not in parts:
+                together[level].append(number)
+        chained: dict[int, list[Layout]] = {}
+        for layout in self.layouts:
+            chained.setdefault(levels[layout.chain.links[0].number], []).append(layout)
         for level, numbers in together.items():
             first, cost = len(rows), 0.0
+            for layout in chained.get(level, ()):
+                found = cuts(layout.chain, works)
+                rows += [(chain_address(), layout.table.ctypes.data, a, b, 0) for a, b in found]
+                cost += nanoseconds(layout.chain, works)
             for number in numbers:
                 work, address, table = (
                     works[number],
@@ -99,7 +119,9 @@ class Program:
         self.tasks = np.array(rows or [(0,) * 5], np.int64)
         self.launches = np.array(launches or [(0,) * 4], np.int64)
         self.parallel = any(row[2] for row in launches)
-        self.scratch_bytes = -(-max(map(tasks.scratch_bytes, works), default=0) // 64) * 64 + 64
+        alone = [tasks.scratch_bytes(w) for number, w in enumerate(works) if number not in parts]
+        most = max([*alone, *(layout.scratch_bytes for layout in self.layouts)], default=0)
+        self.scratch_bytes = -(-most // 64) * 64 + 64
         head = (
             len(launches),
             self.launches.ctypes.data,
@@ -130,6 +152,17 @@ class Program:
                 table = self.table.ctypes.data + 8 * self.starts[number]
                 self.tasks[self.tasks[:, 1] == table, 0] = new.address
         self.machines = machines
+        for layout in self.layouts:
+            layout.renew(self._addresses(layout.chain))
+
+    def _addresses(self, chain: Chain) -> list[tuple[int, int]]:
+        """Machine code of a chain's kernels, and what runs in its place for all blocks but the first."""
+        later = build([later_spec(link.work.spec) if link.sums else link.work.spec for link in chain.links])
+        own = (self.machines[link.number] for link in chain.links)
+        return [
+            (machine.address, after.address if link.sums else machine.address)
+            for link, machine, after in zip(chain.links, own, later, strict=True)
+        ]
 
     def _fill(self, work: Work, start: int) -> None:
         spec, operands = work.spec, len(work.spec.operands)

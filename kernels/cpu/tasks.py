@@ -21,7 +21,7 @@ _PRODUCT = 50.0
 # 0.3 us while the workers look for work, as they do between two steps of a training loop.
 TASK = 1500.0
 # Most tasks of one kernel: enough for the threads of a large machine to finish together.
-_MOST_TASKS = 64
+MOST_TASKS = 64
 
 
 def rows(work: Work) -> int:
@@ -52,7 +52,7 @@ def nanoseconds(work: Work) -> float:
 def cuts(work: Work) -> list[tuple[int, int]]:
     """(start, stop) of each task, by shape alone."""
     count, together = rows(work), _together(work)
-    wanted = work.parts or (1 if work.serial else min(int(nanoseconds(work) // TASK), _MOST_TASKS))
+    wanted = work.parts or (1 if work.serial else min(int(nanoseconds(work) // TASK), MOST_TASKS))
     size = -(-max(count, 1) // max(wanted, 1))
     size = -(-size // together) * together
     starts = range(0, count, size)

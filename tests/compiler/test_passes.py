@@ -17,6 +17,8 @@ from compiler.passes import (
     hoist_views,
     join_products,
     merge_duplicates,
+    recompute,
+    recomputing,
     settle_views,
     simplify,
 )
@@ -321,3 +323,48 @@ def test_a_layout_that_has_lost_its_axes_is_gone() -> None:
     graph = Graph((x,), (ops.eq.trace(total, 0.0), ops.where.trace(ops.eq.trace(total, 1.0), total, 2.0)))
     after = keeps_values(hoist_views, graph, [np.arange(24, dtype=np.float32).reshape(2, 3, 4)])
     assert not any(isinstance(v, Apply) and v.op is ops.channels_first for v in after.nodes)
+
+
+# Computed again -------------------------------------------------------------------------------------
+
+
+def products_of(graph: Graph) -> int:
+    return sum(isinstance(n, Apply) and n.op is ops.matmul for n in graph.nodes)
+
+
+def scores_and_gradient(rows: int, width: int, loss: bool = True) -> tuple[Graph, list[Array]]:
+    """A product, weights made of it, what they weigh, and a gradient that waits for that, or for nothing."""
+    x, y = an_input(rows, width), an_input(rows, width, name="y")
+    scores = ops.matmul.trace(x, ops.swap_last(y))
+    e = ops.exp.trace(ops.sub.trace(scores, ops.amax.trace(scores, axes=(1,))))
+    shares = ops.div.trace(e, ops.sum.trace(e, axes=(1,)))
+    out = ops.matmul.trace(shares, y)
+    late = ops.matmul.trace(ops.swap_last(shares), ops.tanh.trace(out) if loss else x)
+    rng = np.random.default_rng(rows)
+    arrays = [rng.standard_normal((rows, width)).astype(np.float32) for _ in range(2)]
+    return Graph((x, y), (out, late)), arrays
+
+
+def test_recompute_computes_large_products_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, arrays = scores_and_gradient(2100, 8)
+    # 18 MB are kept as they are.
+    monkeypatch.setattr(recomputing, "KEPT", 18 << 20)
+    assert recompute(graph) is graph
+    monkeypatch.setattr(recomputing, "KEPT", 16 << 20)
+    after = keeps_values(recompute, graph, arrays)
+    assert (products_of(graph), products_of(after)) == (3, 4)
+    # Of what is as large as the scores, nothing is read by both halves.
+    shared = [n for n in after.nodes if n.type.size == 2100**2 and len(after.users[n]) > 2]
+    assert not shared
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "loss"), [(500, 8, True), (2100, 140, True), (2100, 8, False)],
+    ids=["small", "deep", "nothing late"],
+)  # fmt: skip
+def test_recompute_leaves_the_rest(
+    rows: int, width: int, loss: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recomputing, "KEPT", 0)
+    graph, _ = scores_and_gradient(rows, width, loss)
+    assert recompute(graph) is graph
