@@ -7,6 +7,7 @@ from the outputs, in the order the nodes were made. Knows ops only as names with
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +23,8 @@ from kernels.dtypes import DType
 if TYPE_CHECKING:
     from compiler.ops.op import Op
 
-_serial = itertools.count()
+_next_serial = itertools.count().__next__
+_serial_of = operator.attrgetter("serial")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,7 @@ class Value:
 
     type: TensorType
     where: str = field(default="", kw_only=True, repr=False)
-    serial: int = field(default_factory=lambda: next(_serial), kw_only=True, repr=False)
+    serial: int = field(default_factory=_next_serial, kw_only=True, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -81,7 +83,7 @@ class Measure(Value):
     size: Any = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Apply(Value):
     """An op applied to values."""
 
@@ -89,9 +91,28 @@ class Apply(Value):
     inputs: tuple[Value, ...] = field(kw_only=True)
     attrs: Mapping[str, Any] = field(kw_only=True)
 
+    # A program is made of tens of thousands: what `dataclass` writes for a frozen class takes twice as long.
+    def __init__(
+        self,
+        type: TensorType,
+        *,
+        op: Op,
+        inputs: tuple[Value, ...],
+        attrs: Mapping[str, Any],
+        where: str = "",
+        serial: int | None = None,
+    ) -> None:
+        fields = self.__dict__
+        fields["type"] = type
+        fields["where"] = where
+        fields["serial"] = _next_serial() if serial is None else serial
+        fields["op"] = op
+        fields["inputs"] = inputs
+        fields["attrs"] = attrs
+
     def with_inputs(self, inputs: tuple[Value, ...]) -> Apply:
         """The same application to other inputs; `self` when nothing changes."""
-        if all(x is y for x, y in zip(inputs, self.inputs, strict=True)):
+        if inputs == self.inputs:  # values compare by identity
             return self
         return Apply(self.type, where=self.where, op=self.op, inputs=inputs, attrs=self.attrs)
 
@@ -113,6 +134,7 @@ class Graph:
     def nodes(self) -> tuple[Value, ...]:
         """Inputs in their order, then every constant and application an output needs, operands first."""
         reached: dict[Value, None] = dict.fromkeys(self.inputs)
+        given = len(reached)
         stack = list(self.outputs)
         while stack:
             value = stack.pop()
@@ -121,9 +143,7 @@ class Graph:
                 if isinstance(value, Apply):
                     stack += value.inputs
         # A node is made after its operands, so creation order is a topological order.
-        given = set(self.inputs)
-        rest = sorted((v for v in reached if v not in given), key=lambda v: v.serial)
-        return (*self.inputs, *rest)
+        return (*self.inputs, *sorted(itertools.islice(reached, given, None), key=_serial_of))
 
     @cached_property
     def users(self) -> dict[Value, tuple[Apply, ...]]:
@@ -131,7 +151,7 @@ class Graph:
         users: dict[Value, list[Apply]] = {v: [] for v in self.nodes}
         for v in self.nodes:
             if isinstance(v, Apply):
-                for x in dict.fromkeys(v.inputs):
+                for x in v.inputs if len(v.inputs) < 2 else dict.fromkeys(v.inputs):
                     users[x].append(v)
         return {v: tuple(u) for v, u in users.items()}
 
