@@ -31,7 +31,14 @@ def known_equal(a: Any, b: Any) -> bool:
 
 def same_shape(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     """Whether two shapes are equal whatever the symbols are. Asks nothing."""
-    return len(a) == len(b) and all(map(known_equal, a, b))
+    if a is b:
+        return True
+    if len(a) != len(b):
+        return False
+    for one, two in zip(a, b, strict=True):
+        if one is not two and not known_equal(one, two):
+            return False
+    return True
 
 
 def largest(a: Any, b: Any) -> Any:

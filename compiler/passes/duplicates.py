@@ -12,12 +12,17 @@ def merge_duplicates(graph: Graph) -> Graph:
     """Give equal nodes one name. Valid graph in, valid graph out."""
     first: dict[object, Value] = {}
     new: dict[Value, Value] = {}
+    known = new.__getitem__
     for node in graph.nodes:
         match node:
             case Apply(op=op, attrs=attrs):
-                inputs = tuple(new[x] for x in node.inputs)
-                key: object = (op, inputs, repr(sorted(attrs.items())))
-                new[node] = first.setdefault(key, node.with_inputs(inputs))
+                inputs = tuple(map(known, node.inputs))
+                # Not the attributes themselves: 0.0 is -0.0 to a dict, and 1 is True.
+                key: object = (op, inputs, repr(sorted(attrs.items())) if attrs else "")
+                found = first.get(key)
+                if found is None:
+                    found = first[key] = node.with_inputs(inputs)
+                new[node] = found
             case Const(data=data) if data.ndim == 0:
                 new[node] = first.setdefault((node.dtype, data.tobytes()), node)
             case _:

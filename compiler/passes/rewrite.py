@@ -96,15 +96,15 @@ def rewrite(
     graph: Graph,
     rules: tuple[Rule, ...],
     sharing_rules: tuple[SharingRule, ...] = (),
-    settled: set[Value] | None = None,
+    settled: dict[Value, tuple[SharingRule, ...]] | None = None,
 ) -> Graph:
     """Every node replaced by what the rules make of it, inputs first, and so on for what they make; the same
     graph when no rule applied.
 
-    `settled` collects nodes that no rule applies to, which another round need not ask again. Raises
-    AssertionError when rules undo each other.
+    `settled` collects nodes to which no rule without sharing applies, which another round need not ask again,
+    each with the sharing rules that may. Raises AssertionError when rules undo each other.
     """
-    settled = set() if settled is None else settled
+    settled = {} if settled is None else settled
     # What a value becomes: known, or whatever another value becomes.
     new: dict[Value, Value] = {}
     instead: dict[Value, Value] = {}
@@ -118,15 +118,17 @@ def rewrite(
         return uses.get(value, 1) > 1
 
     def better(node: Apply) -> Value | None:
-        plain, sharing = candidates[_pattern(node)]
-        if not sharing and (not plain or node in settled):
-            return None
-        with made_at(node.where):
-            if plain and node not in settled:
+        sharing = settled.get(node)
+        if sharing is None:
+            plain, sharing = candidates[_pattern(node)]
+            if plain:
+                place.move(node.where)
                 for rule in plain:
                     if (value := rule(node)) is not None:
                         return value
-                settled.add(node)
+            settled[node] = sharing
+        if sharing:
+            place.move(node.where)
             for sharing_rule in sharing:
                 if (value := sharing_rule(node, shared)) is not None:
                     return value
@@ -151,39 +153,64 @@ def rewrite(
             value = waiting[-1]
             if value in new:
                 waiting.pop()
-            elif not isinstance(value, Apply):
-                new[value] = value
-            elif (following := instead.get(value)) is not None:
+                continue
+            following = instead.get(value)
+            if following is not None:
                 if following in new:
                     new[value] = new[following]
-                else:
-                    waiting.append(following)
-            elif missing := [x for x in value.inputs if x not in new]:
+                    waiting.pop()
+                    continue
+                waiting.append(following)
+                value = following
+            if not isinstance(value, Apply):
+                new[value] = value
+                waiting.pop()
+                continue
+            missing = [x for x in value.inputs if x not in new]
+            if missing:
                 waiting += missing
-            else:
-                step(value)
+            elif step(value):
+                waiting.pop()
 
     users = graph.users if sharing_rules else {}
-    for node in graph.nodes:
-        # Inputs come first: only what rules made of a node may still have some that are not known.
-        if node not in new and (not isinstance(node, Apply) or not step(node)):
-            settle(node)
-        if sharing_rules:
-            made = new[node]
-            uses[made] = uses.get(made, 0) + len(users[node]) + returned[node]
+    with made_at("") as place:
+        for node in graph.nodes:
+            # Inputs come first: only what rules made of a node may still have some that are not known.
+            if node not in new and (not isinstance(node, Apply) or not step(node)):
+                settle(node)
+            if sharing_rules:
+                made = new[node]
+                uses[made] = uses.get(made, 0) + len(users[node]) + returned[node]
     outputs = tuple(map(known, graph.outputs))
     return graph if outputs == graph.outputs else Graph(graph.inputs, outputs)
+
+
+def _is_open(graph: Graph, settled: Mapping[Value, tuple[SharingRule, ...]]) -> bool:
+    """Whether a sharing rule applies to a node of a graph whose nodes are settled."""
+    returned = Counter(graph.outputs)
+
+    def shared(value: Value) -> bool:
+        return len(graph.users[value]) + returned[value] > 1
+
+    with made_at("") as place:
+        for node in graph.nodes:
+            for rule in settled.get(node, ()):
+                assert isinstance(node, Apply), "rules are asked about applications"
+                place.move(node.where)
+                if rule(node, shared) is not None:
+                    return True
+    return False
 
 
 def fixpoint(
     graph: Graph, rules: tuple[Rule, ...], sharing_rules: tuple[SharingRule, ...] = (), rounds: int = 32
 ) -> Graph:
     """`rewrite` until it returns the same graph. Raises AssertionError when rules undo each other."""
-    settled: set[Value] = set()
+    settled: dict[Value, tuple[SharingRule, ...]] = {}
     for _ in range(rounds):
         new = rewrite(graph, rules, sharing_rules, settled)
-        # Rules look at no more than a node and what is above it: those that settled nothing settled all.
-        if new is graph or not sharing_rules:
+        # Rules without sharing look at no more than a node and what is above it.
+        if new is graph or not sharing_rules or not _is_open(new, settled):
             return new
         graph = new
     raise AssertionError(f"rewriting did not settle in {rounds} rounds: two rules undo each other")

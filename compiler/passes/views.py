@@ -114,7 +114,10 @@ def squeeze_last(node: Apply) -> Value | None:
         shape = [1] * len(full)
         for axis, size in zip(kept, padded, strict=True):
             shape[axis] = size
-        return movement.reshape.trace(x, shape=tuple(shape))
+        # What two rules would do one after the other, for every other node of a chain.
+        if isinstance(x, Apply) and x.op is movement.reshape:
+            (x,) = x.inputs
+        return x if x.shape == tuple(shape) else movement.reshape.trace(x, shape=tuple(shape))
 
     wide = node.op.trace(*(unsqueezed(x) for x in node.inputs), **node.attrs)
     return movement.reshape.trace(wide, shape=node.shape)
