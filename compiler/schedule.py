@@ -8,6 +8,7 @@ arises.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -43,6 +44,7 @@ WHY_NO_START = "nothing of it can be done on a product's tiles, or more than the
 
 Shape = tuple[int, ...]
 Axes = frozenset[int]
+_serial_of = operator.attrgetter("serial")
 
 
 @dataclass(eq=False)
@@ -136,6 +138,8 @@ class Scheduler:
         # Which groups read a group, and which it reads.
         self.after: dict[Group, set[Group]] = {}
         self.before: dict[Group, set[Group]] = {}
+        # Nodes that a merge must look at, each with its domain: what reads by address, reduces, or is costly.
+        self.remarkable: dict[Apply, Shape] = {}
         # A number for each group, higher than those of all it reads.
         self.position: dict[Group, int] = {}
 
@@ -182,6 +186,8 @@ class Scheduler:
         work.
         """
         depth: dict[Group, int] = {}
+        if sum(math.prod(group.domain) == 1 for group in self.groups) < 2:
+            return
         for group in self.ordered():
             before = (self.group[x] for n in group.nodes for x in n.inputs if x in self.group)
             depth[group] = 1 + max((depth[g] for g in before if g is not group), default=-1)
@@ -193,7 +199,7 @@ class Scheduler:
                 continue
             other = joined.get(level)
             if other is not None and len(other.nodes) + len(group.nodes) <= MAX_NODES:
-                nodes = sorted([*other.nodes, *group.nodes], key=lambda n: n.serial)
+                nodes = sorted([*other.nodes, *group.nodes], key=_serial_of)
                 merged = Group(nodes, (1,) * max(len(other.domain), len(group.domain)), "loop")
                 self.replace(other, group, merged)
                 group = merged
@@ -202,6 +208,8 @@ class Scheduler:
     def add(self, node: Apply) -> None:
         kind = "loop" if is_loop(node) else "product" if is_product(node) else "single"
         group = Group([node], domain_of(node), kind)
+        if kind == "loop" and (_expensive(node) or addressed(node)):
+            self.remarkable[node] = group.domain
         if isinstance(node.op, Reduction):
             group.reductions.add(reduced_axes(node, group.domain))
             group.inner = _inner_axes(group.domain, group.reductions, set())
@@ -265,29 +273,32 @@ class Scheduler:
 
     def shape_of_merge(self, first: Group, second: Group, domain: Shape) -> Group | None:
         """The merged group, None when one loop nest cannot hold it."""
-        nodes = sorted({*first.nodes, *second.nodes}, key=lambda n: n.serial)
-        members = set(nodes)
-        if any(x in members for n in nodes for x in addressed(n)):
-            self.why = WHY_ADDRESSED
-            return None
+        nodes = sorted([*first.nodes, *second.nodes], key=_serial_of)
+        remarkable = [n for n in nodes if n in self.remarkable]
         reductions: set[Axes] = set()
         used: set[Axes] = set()
-        for node in nodes:
-            if not isinstance(node.op, Reduction):
-                continue
-            axes = reduced_axes(node, domain)
-            reductions.add(axes)
-            if any(user in members for user in self.graph.users[node]):
-                used.add(axes)
+        if remarkable:
+            members = set(nodes)
+            if any(x in members for n in remarkable for x in addressed(n)):
+                self.why = WHY_ADDRESSED
+                return None
+            for node in remarkable:
+                if not isinstance(node.op, Reduction):
+                    continue
+                axes = reduced_axes(node, domain)
+                reductions.add(axes)
+                if any(user in members for user in self.graph.users[node]):
+                    used.add(axes)
         inner = _inner_axes(domain, reductions, used)
         if inner is None:
             self.why = WHY_REDUCTIONS
             return None
-        row = tuple(1 if a in inner else size for a, size in enumerate(domain))
-        for node in nodes:
+        row = tuple([1 if a in inner else size for a, size in enumerate(domain)]) if inner else domain
+        for node in remarkable:
             # A value smaller than a row is computed again in every row: not worth it for a reduction or a
             # costly one.
-            if padded(domain_of(node), len(domain)) not in (domain, row) and _expensive(node):
+            own = self.remarkable[node]
+            if own != domain and padded(own, len(domain)) not in (domain, row) and _expensive(node):
                 self.why = WHY_REPEATED
                 return None
         return Group(nodes, domain, "loop", reductions, inner if reductions else None)
@@ -311,7 +322,7 @@ class Scheduler:
             return False
         if second.reductions:
             second = self.split(second, start)
-        nodes = sorted([*first.nodes, *second.nodes], key=lambda n: n.serial)
+        nodes = sorted([*first.nodes, *second.nodes], key=_serial_of)
         self.replace(first, second, Group(nodes, second.domain, "product"))
         return True
 
@@ -393,10 +404,12 @@ class Scheduler:
         both = {first, second}
         self.after[merged] = (self.after.pop(first) | self.after.pop(second)) - both
         self.before[merged] = (self.before.pop(first) | self.before.pop(second)) - both
-        for other in self.before[merged]:
-            self.after[other] = (self.after[other] - both) | {merged}
-        for other in self.after[merged]:
-            self.before[other] = (self.before[other] - both) | {merged}
+        # In place: what many groups read has as many to go through.
+        for near, far in ((self.before[merged], self.after), (self.after[merged], self.before)):
+            for other in near:
+                around = far[other]
+                around -= both
+                around.add(merged)
 
     # Order
 
@@ -410,7 +423,8 @@ class Scheduler:
     def near(self, start: Group, end: Group, step: Mapping[Group, set[Group]]) -> list[Group]:
         """The groups a step from `start` that lie, in the order kept, between it and `end`."""
         low, high = sorted((self.position[start], self.position[end]))
-        return [g for g in step[start] if low < self.position[g] < high]
+        position = self.position
+        return [g for g in step[start] if low < position[g] < high]
 
     def between(self, start: Group, end: Group, step: Mapping[Group, set[Group]]) -> set[Group] | None:
         """What `start` leads to by steps from group to group that lies, in the order kept, before `end`; None
@@ -448,7 +462,7 @@ def by_depth(groups: Sequence[Group], waits: Mapping[Group, Collection[Group]]) 
     ready = [g for g in groups if not missing[g]]
     while ready:
         group = ready.pop()
-        depth[group] = 1 + max((depth[g] for g in waits[group]), default=-1)
+        depth[group] = 1 + max(map(depth.__getitem__, waits[group]), default=-1)
         for user in users[group]:
             missing[user] -= 1
             if not missing[user]:
