@@ -35,10 +35,7 @@ def same_shape(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
         return True
     if len(a) != len(b):
         return False
-    for one, two in zip(a, b, strict=True):
-        if one is not two and not known_equal(one, two):
-            return False
-    return True
+    return all([one is two or known_equal(one, two) for one, two in zip(a, b, strict=True)])
 
 
 def largest(a: Any, b: Any) -> Any:
