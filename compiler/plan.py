@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from compiler.alike import Alike, Outline
 from compiler.errors import LoweringError
 from compiler.ir import Apply, Const, Graph, Input, Value
 from compiler.joining import JOINS, Spot, behind, edges, joined, pieces, region_of
@@ -100,6 +101,7 @@ class Planner:
         self.kernels: list[Kernel] = []
         self.inputs: list[Buffer] = []
         self.joined: dict[Value, Spot] = {}
+        self.alike = Alike()
         for number, node in enumerate(self.graph.inputs):
             strides = request.strides.get(number, contiguous_strides(node.shape))
             self.inputs.append(self.give(node, Buffer(node.type, node.name), strides))
@@ -233,8 +235,15 @@ class Planner:
             for node in self.needed_outside(group):
                 buffer = self.give(node, targets.get(node) or Buffer(node.type, node.op.name))
                 outputs.append((node, buffer, self.geometry[node]))
+            outline = Outline(group, self.buffers, self.stored, outputs)
+            known = self.alike.kernel(group, outline)
+            if known is not None:
+                self.kernels.append(known)
+                return
             lowering = LoopLowering(group, self.buffers, self.stored, outputs, name)
-            self.kernels += lowering.kernels() if group.kind == "loop" else [product_kernel(lowering)]
+            made = lowering.kernels() if group.kind == "loop" else [product_kernel(lowering)]
+            self.alike.note(outline, made)
+            self.kernels += made
         elif isinstance(first.op, Movement):
             self.move(first)
         elif not is_free(first):
