@@ -179,6 +179,8 @@ class Binding:
 
 def check_levels(plan: Plan) -> dict[Buffer, int]:
     """The flag of every check, with the level after which it is known."""
+    if not plan.checks:
+        return {}
     written = [(level, accesses(k)[1]) for k, level in zip(plan.kernels, plan.levels, strict=True)]
     return {flag: max(level for level, writes in written if flag in writes) for flag in plan.checks}
 

@@ -40,7 +40,12 @@ def source_of(spec: LoopSpec | MatmulSpec) -> str:
 
 def build(specs: Sequence[LoopSpec | MatmulSpec]) -> list[Machine]:
     """Machine code of specs: of their edited files, where there are such."""
-    machines = engine.load_many([engine.Request("kernel", source_of(s), "kernel") for s in specs])
+    # Kernels of a loop over time are a few, many times over.
+    digests = [s.digest for s in specs]
+    distinct = dict(zip(digests, specs, strict=True))
+    found = engine.load_many([engine.Request("kernel", source_of(s), "kernel") for s in distinct.values()])
+    by_digest = dict(zip(distinct, found, strict=True))
+    machines = [by_digest[digest] for digest in digests]
     if edits.active():
         machines = [edits.machine(s, lambda m=m: m) for s, m in zip(specs, machines, strict=True)]
     return machines
@@ -73,9 +78,14 @@ class Program:
         self.machines = build([w.spec for w in works])
         sizes = [w.spec.table_size for w in works]
         self.starts = [0, *itertools.accumulate(sizes)][:-1]
-        self.table = np.zeros(max(sum(sizes), 1), np.int64)
+        entries = [0] * max(sum(sizes), 1)
         for work, start in zip(works, self.starts, strict=True):
-            self._fill(work, start)
+            _fill(entries, work, start)
+        self.table = np.array(entries, np.int64)
+        shares = [(w.spec.digest, w.extents, w.parts, w.serial) for w in works]
+        alike = dict(zip(shares, works, strict=True))
+        cuts = {share: list(enumerate(tasks.cuts(work))) for share, work in alike.items()}
+        costs = {share: tasks.nanoseconds(work) for share, work in alike.items()}
         rows: list[tuple[int, ...]] = []
         launches: list[tuple[int, ...]] = []
         flags = dict(checks)
@@ -86,20 +96,17 @@ class Program:
         for level, numbers in together.items():
             first, cost = len(rows), 0.0
             for number in numbers:
-                work, address, table = (
-                    works[number],
-                    self.machines[number].address,
-                    base + 8 * self.starts[number],
-                )
-                rows += [(address, table, a, b, i) for i, (a, b) in enumerate(tasks.cuts(work))]
-                cost += tasks.nanoseconds(work)
+                share, address = shares[number], self.machines[number].address
+                table = base + 8 * self.starts[number]
+                rows += [(address, table, a, b, i) for i, (a, b) in cuts[share]]
+                cost += costs[share]
             shared = len(rows) - first > 1 and cost >= 2 * tasks.TASK
             size = 0 if not shared else SMALL if cost < _LARGE else LARGE
             launches.append((first, len(rows), size, flags.get(level, 0)))
         self.tasks = np.array(rows or [(0,) * 5], np.int64)
         self.launches = np.array(launches or [(0,) * 4], np.int64)
         self.parallel = any(row[2] for row in launches)
-        self.scratch_bytes = -(-max(map(tasks.scratch_bytes, works), default=0) // 64) * 64 + 64
+        self.scratch_bytes = -(-max(map(tasks.scratch_bytes, alike.values()), default=0) // 64) * 64 + 64
         head = (
             len(launches),
             self.launches.ctypes.data,
@@ -131,13 +138,6 @@ class Program:
                 self.tasks[self.tasks[:, 1] == table, 0] = new.address
         self.machines = machines
 
-    def _fill(self, work: Work, start: int) -> None:
-        spec, operands = work.spec, len(work.spec.operands)
-        self.table[start + operands : start + operands + len(work.extents)] = work.extents
-        for (operand, axis), slot in spec.stride_slots.items():
-            stride = work.index_strides[operand] if axis < 0 else work.strides[operand][axis]
-            self.table[start + slot] = stride
-
     def connect(self, patches: np.ndarray, objects: np.ndarray) -> None:
         """Fill table slots at every run: a row of `patches` is (slot, number of an array in `objects`, byte
         offset).
@@ -158,3 +158,12 @@ class Program:
     def pointer_slot(self, work: int, operand: int) -> int:
         """Index in `table` of an operand's address."""
         return self.starts[work] + operand
+
+
+def _fill(entries: list[int], work: Work, start: int) -> None:
+    """Put the sizes and strides of a kernel into its table, which begins at `start`."""
+    spec, operands = work.spec, len(work.spec.operands)
+    entries[start + operands : start + operands + len(work.extents)] = work.extents
+    for (operand, axis), slot in spec.stride_slots.items():
+        stride = work.index_strides[operand] if axis < 0 else work.strides[operand][axis]
+        entries[start + slot] = stride
