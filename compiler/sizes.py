@@ -35,7 +35,8 @@ def same_shape(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
         return True
     if len(a) != len(b):
         return False
-    return all([one is two or known_equal(one, two) for one, two in zip(a, b, strict=True)])
+    pairs = [(one, two) for one, two in zip(a, b, strict=True) if one is not two]
+    return all(known_equal(one, two) for one, two in pairs)
 
 
 def largest(a: Any, b: Any) -> Any:
