@@ -54,8 +54,7 @@ class Outline:
                     rows.append(self._operand(x))
             inputs = tuple([numbers[x] for x in node.inputs])
             numbers[node] = len(numbers)
-            attrs = repr(sorted(node.attrs.items())) if node.attrs else ""
-            rows.append((node.op, node.type.shape, node.type.dtype, inputs, attrs))
+            rows.append((node.op, node.type.shape, node.type.dtype, inputs, node.attrs_text))
         written = [(numbers[n], self._spot(b, offset), strides) for n, b, (_, strides, offset) in outputs]
         # A product reads an index grid from memory, its epilogue need not.
         if group.kind == "loop" or not any(b is None for b, _ in self.spots):
@@ -69,7 +68,7 @@ class Outline:
         if isinstance(x, Const) and x.ndim == 0:
             return Const, x.dtype, x.data.tobytes()
         if isinstance(x, Apply) and x.op is creation.full:
-            return x.op, x.dtype, repr(sorted(x.attrs.items()))
+            return x.op, x.dtype, x.attrs_text
         base, (shape, strides, offset) = resolve(x, self._known)
         is_index = isinstance(base, Apply) and base.op is creation.iota
         spot = self._spot(None if is_index else self.buffers[base], offset)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -114,7 +115,16 @@ class Apply(Value):
         """The same application to other inputs; `self` when nothing changes."""
         if inputs == self.inputs:  # values compare by identity
             return self
-        return Apply(self.type, where=self.where, op=self.op, inputs=inputs, attrs=self.attrs)
+        made = Apply(self.type, where=self.where, op=self.op, inputs=inputs, attrs=self.attrs)
+        text = self.__dict__.get("attrs_text")
+        if text is not None:
+            made.__dict__["attrs_text"] = text
+        return made
+
+    @cached_property
+    def attrs_text(self) -> str:
+        """The attributes as what tells them from others: to a dict 0.0 is -0.0, and 1 is True."""
+        return repr(sorted(self.attrs.items())) if self.attrs else ""
 
 
 def constant(data: Any, where: str = "") -> Const:
@@ -135,13 +145,15 @@ class Graph:
         """Inputs in their order, then every constant and application an output needs, operands first."""
         reached: dict[Value, None] = dict.fromkeys(self.inputs)
         given = len(reached)
-        stack = list(self.outputs)
+        stack = list(dict.fromkeys(self.outputs))
+        reached |= dict.fromkeys(stack)
         while stack:
             value = stack.pop()
-            if value not in reached:
-                reached[value] = None
-                if isinstance(value, Apply):
-                    stack += value.inputs
+            if isinstance(value, Apply):
+                for x in value.inputs:
+                    if x not in reached:
+                        reached[x] = None
+                        stack.append(x)
         # A node is made after its operands, so creation order is a topological order.
         return (*self.inputs, *sorted(itertools.islice(reached, given, None), key=_serial_of))
 
@@ -154,6 +166,15 @@ class Graph:
                 for x in v.inputs if len(v.inputs) < 2 else dict.fromkeys(v.inputs):
                     users[x].append(v)
         return {v: tuple(u) for v, u in users.items()}
+
+    @cached_property
+    def reads(self) -> Counter[Value]:
+        """How many applications read each node: the number of its users."""
+        read: list[Value] = []
+        for v in self.nodes:
+            if isinstance(v, Apply):
+                read += v.inputs if len(v.inputs) < 2 else dict.fromkeys(v.inputs)
+        return Counter(read)
 
     def __str__(self) -> str:
         names = {v: f"%{i}" for i, v in enumerate(self.nodes)}

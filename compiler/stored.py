@@ -117,10 +117,10 @@ class _Facts:
         line = where if type(where) is str else (str(where), where.op, where.made)
         head = self.number(0, kind, kind), self.number(1, line, where)
         if isinstance(value, Apply):
-            attrs = value.attrs
-            known = sorted(attrs.items()) if attrs else []
-            # 0.0 is -0.0 to a dict, and 1 is True.
-            given = self.number(2, repr(known) if attrs else "", known)
+            text = value.attrs_text
+            given = self.numbers[2].get(text)
+            if given is None:
+                given = self.number(2, text, sorted(value.attrs.items()))
             return (value.op.name, *head, given, *[numbers[x] for x in value.inputs])
         if isinstance(value, Input):
             return _INPUT, *head, value.name

@@ -15,10 +15,9 @@ def merge_duplicates(graph: Graph) -> Graph:
     known = new.__getitem__
     for node in graph.nodes:
         match node:
-            case Apply(op=op, attrs=attrs):
+            case Apply(op=op):
                 inputs = tuple(map(known, node.inputs))
-                # Not the attributes themselves: 0.0 is -0.0 to a dict, and 1 is True.
-                key: object = (op, inputs, repr(sorted(attrs.items())) if attrs else "")
+                key: object = (op, inputs, node.attrs_text)
                 found = first.get(key)
                 if found is None:
                     found = first[key] = node.with_inputs(inputs)

@@ -172,7 +172,7 @@ def rewrite(
             elif step(value):
                 waiting.pop()
 
-    users = graph.users if sharing_rules else {}
+    reads = graph.reads if sharing_rules else Counter[Value]()
     with made_at("") as place:
         for node in graph.nodes:
             # Inputs come first: only what rules made of a node may still have some that are not known.
@@ -180,7 +180,7 @@ def rewrite(
                 settle(node)
             if sharing_rules:
                 made = new[node]
-                uses[made] = uses.get(made, 0) + len(users[node]) + returned[node]
+                uses[made] = uses.get(made, 0) + reads[node] + returned[node]
     outputs = tuple(map(known, graph.outputs))
     return graph if outputs == graph.outputs else Graph(graph.inputs, outputs)
 
@@ -190,7 +190,7 @@ def _is_open(graph: Graph, settled: Mapping[Value, tuple[SharingRule, ...]]) -> 
     returned = Counter(graph.outputs)
 
     def shared(value: Value) -> bool:
-        return len(graph.users[value]) + returned[value] > 1
+        return graph.reads[value] + returned[value] > 1
 
     with made_at("") as place:
         for node in graph.nodes:
