@@ -67,7 +67,8 @@ def optimise(request: Request) -> Request:
     if any(isinstance(flag, Const) and flag.data for flag in flags):
         raise LoweringError("an operand that is known now is bad input: the eager op says why")
     checks = tuple(flag for flag in flags if not isinstance(flag, Const))
-    graph = Graph(graph.inputs, (*graph.outputs[: returned + len(writes)], *checks))
+    if checks != flags:
+        graph = Graph(graph.inputs, (*graph.outputs[: returned + len(writes)], *checks))
     return Request(graph, writes, checks, request.strides)
 
 

@@ -91,6 +91,8 @@ class Planner:
     """Builds the plan of one request."""
 
     taken: set[Buffer]
+    # What must run before each group: what it reads, and who reads what it overwrites.
+    waits: dict[Group, set[Group]]
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -329,8 +331,8 @@ class Planner:
         after: dict[Group, set[Group]] = {
             g: {of_node[x] for n in g.nodes for x in n.inputs if x in of_node} - {g} for g in groups
         }
+        self.waits = after
         chosen: dict[Apply, Buffer] = {}
-        self.extra: dict[Group, set[Group]] = {g: set() for g in groups}
         seen: set[Value] = set()
         for number, written in self.request.writes:
             source, value = self.graph.inputs[number], _unshaped(written)
@@ -354,7 +356,6 @@ class Planner:
             readers = {of_node[u] for u in self.readers(source)} - {group}
             if group in _behind(readers, after):
                 continue
-            self.extra[group] |= readers
             after[group] |= readers
             chosen[value] = self.inputs[number]
         return chosen
@@ -388,10 +389,7 @@ class Planner:
     def ordered(self, groups: Sequence[Group], targets: Mapping[Apply, Buffer]) -> list[Group]:
         """Groups in dependency order, those that overwrite an input after its readers."""
         of_node: dict[Value, Group] = {n: g for g in groups for n in g.nodes}
-        waits = {
-            g: ({of_node[x] for n in g.nodes for x in n.inputs if x in of_node} | self.extra[g]) - {g}
-            for g in groups
-        }
+        waits = self.waits
         # Overwriting anything waits for every check, so that a program that stops has changed nothing.
         checks = {of_node[v] for v in self.request.checks if v in of_node}
         writers = {of_node[v] for v in targets}

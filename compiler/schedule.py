@@ -185,18 +185,17 @@ class Scheduler:
         """Values without axes share kernels even where no edge joins them: each kernel costs more than its
         work.
         """
-        depth: dict[Group, int] = {}
-        if sum(math.prod(group.domain) == 1 for group in self.groups) < 2:
+        scalars = [
+            g for g in self.groups if g.kind == "loop" and math.prod(g.domain) == 1 and not g.reductions
+        ]
+        if len(scalars) < 2:
             return
-        for group in self.ordered():
-            before = (self.group[x] for n in group.nodes for x in n.inputs if x in self.group)
-            depth[group] = 1 + max((depth[g] for g in before if g is not group), default=-1)
+        depth = self.depths()
         # Only groups that become ready together, so that none waits for another's inputs; those cannot form a
         # cycle.
         joined: dict[int, Group] = {}
-        for group, level in depth.items():
-            if group.kind != "loop" or math.prod(group.domain) != 1 or group.reductions:
-                continue
+        for group in sorted(scalars, key=lambda g: (depth[g], g.nodes[-1].serial)):
+            level = depth[group]
             other = joined.get(level)
             if other is not None and len(other.nodes) + len(group.nodes) <= MAX_NODES:
                 nodes = sorted([*other.nodes, *group.nodes], key=_serial_of)
@@ -379,7 +378,8 @@ class Scheduler:
                     self.after[other] = (self.after[other] - {group}) | {part}
                 if other in self.after[part]:
                     self.before[other] = (self.before[other] - {group}) | {part}
-        self.position = {g: number for number, g in enumerate(self.ordered())}
+        order = by_depth(self.by_serial(), self.before)  # the parts have no position yet
+        self.position = {g: number for number, g in enumerate(order)}
         return parts[0]
 
     def replace(self, first: Group, second: Group, merged: Group) -> None:
@@ -447,8 +447,18 @@ class Scheduler:
                 waiting += [g for g in following if low < position[g] < high and g not in found]
         return found
 
+    def depths(self) -> dict[Group, int]:
+        """How many groups must run before each, one after the other."""
+        depth: dict[Group, int] = {}
+        for group in sorted(self.groups, key=self.position.__getitem__):
+            depth[group] = 1 + max(map(depth.__getitem__, self.before[group]), default=-1)
+        return depth
+
     def ordered(self) -> list[Group]:
-        return by_depth(sorted(self.groups, key=lambda g: g.nodes[-1].serial), self.before)
+        return sorted(self.by_serial(), key=self.depths().__getitem__)
+
+    def by_serial(self) -> list[Group]:
+        return sorted(self.groups, key=lambda g: g.nodes[-1].serial)
 
 
 def by_depth(groups: Sequence[Group], waits: Mapping[Group, Collection[Group]]) -> list[Group]:
