@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -180,6 +180,21 @@ class Graph:
         names = {v: f"%{i}" for i, v in enumerate(self.nodes)}
         lines = [f"{name}: {v.type} = {_describe(v, names)}" for v, name in names.items()]
         return "\n".join([*lines, f"return {', '.join(names[v] for v in self.outputs)}"])
+
+
+def graph_among(inputs: tuple[Input, ...], outputs: tuple[Value, ...], values: Iterable[Value]) -> Graph:
+    """A graph whose nodes are all among `inputs` and `values`, which are about in order: to sort those and
+    leave out what is not needed takes half as long as to search from the outputs.
+    """
+    order = sorted(dict.fromkeys(values), key=_serial_of)
+    needed = set(outputs)
+    for value in reversed(order):
+        if isinstance(value, Apply) and value in needed:
+            needed.update(value.inputs)
+    needed.difference_update(inputs)
+    graph = Graph(inputs, outputs)
+    graph.__dict__["nodes"] = (*inputs, *[v for v in order if v in needed])
+    return graph
 
 
 def _describe(value: Value, names: Mapping[Value, str]) -> str:

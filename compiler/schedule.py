@@ -67,10 +67,13 @@ class Group:
         return next((n for n in self.nodes if is_product(n)), None)
 
 
+_LOOPED = (Elementwise, Reduction)
+
+
 def is_loop(node: Value) -> bool:
     """Whether a node is computed inside a loop nest."""
     return isinstance(node, Apply) and (
-        isinstance(node.op, Elementwise | Reduction) or node.op in (indexing.take, indexing.gather)
+        isinstance(node.op, _LOOPED) or node.op in (indexing.take, indexing.gather)
     )
 
 
@@ -149,7 +152,7 @@ class Scheduler:
         for node in applies:
             self.add(node)
         for node in applies:
-            if is_loop(node) and node.op not in (indexing.take, indexing.gather):
+            if self.group[node].kind == "loop" and node.op not in (indexing.take, indexing.gather):
                 for x in dict.fromkeys(node.inputs):
                     self.try_merge(x, node)
         for value in self.graph.nodes:
@@ -165,7 +168,10 @@ class Scheduler:
 
     def merge_readers(self, value: Value) -> None:
         """Let reductions that read one large value share the pass over it, where no edge joins them."""
-        readers = dict.fromkeys(self.group[u] for u in self.graph.users[value] if is_loop(u))
+        users = self.graph.users[value]
+        if len(users) < 2:
+            return
+        readers = dict.fromkeys([self.group[u] for u in users])
         first: Group | None = None
         for group in readers:
             if padded(value.shape, len(group.domain)) != group.domain or group.kind != "loop":

@@ -139,8 +139,11 @@ _HINTS = _Hints()
 def _scope_of(x: Any) -> Scope | None:
     if type(x) is Dim or type(x) is Real:
         return x.scope
-    if isinstance(x, tuple | list):
-        return next((s for item in x if (s := _scope_of(item)) is not None), None)
+    if isinstance(x, (tuple, list)):
+        for item in x:
+            if type(item) is not int and (scope := _scope_of(item)) is not None:
+                return scope
+        return None
     if isinstance(x, dict):
         return _scope_of(list(x.values()))
     return None

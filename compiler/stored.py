@@ -206,8 +206,8 @@ def _packed(request: Request, plan: Plan) -> bytes:
 
 
 def _unpacked(content: bytes) -> tuple[Request, Plan]:
-    (rows, tables, count, outputs, writes, checks, strides, specs, kernels, levels, groups, constants, arena, size,
-     buffer_rows) = pickle.loads(content)  # fmt: skip
+    (rows, tables, count, outputs, writes, checks, strides, specs, kernels, levels, groups, constants, arena,
+     size, buffer_rows) = pickle.loads(content)  # fmt: skip
     nodes = _nodes(rows, tables)
     buffers: list[Any] = []
     for shape, dtype, name, whole in buffer_rows:

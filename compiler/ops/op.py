@@ -536,7 +536,8 @@ def elementwise(
         if condition and types[0].dtype is not dtypes.bool_:
             raise TypeError(f"{name} needs a bool condition, got {_listed(types)}; compare with zero first")
         for t in types:
-            if not sizes.same_shape(t.shape, shape):
+            # A number broadcasts to anything.
+            if t.shape and not sizes.same_shape(t.shape, shape):
                 shape = broadcast_shapes(*(t.shape for t in types))
                 break
         return TensorType(shape, attrs.get("dtype", result) or dtype)

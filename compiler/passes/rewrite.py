@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
-from compiler.ir import Apply, Graph, Value
+from compiler.ir import Apply, Graph, Value, graph_among
 from compiler.ops.op import Op
 from compiler.where import made_at
 
@@ -182,7 +182,7 @@ def rewrite(
                 made = new[node]
                 uses[made] = uses.get(made, 0) + reads[node] + returned[node]
     outputs = tuple(map(known, graph.outputs))
-    return graph if outputs == graph.outputs else Graph(graph.inputs, outputs)
+    return graph if outputs == graph.outputs else graph_among(graph.inputs, outputs, new.values())
 
 
 def _is_open(graph: Graph, settled: Mapping[Value, tuple[SharingRule, ...]]) -> bool:
@@ -242,4 +242,4 @@ def substitute(graph: Graph, values: Mapping[Value, Value]) -> Graph:
             rebuild(node)
         else:
             new[node] = node.with_inputs(tuple(map(known, node.inputs))) if isinstance(node, Apply) else node
-    return Graph(graph.inputs, tuple(new[v] for v in graph.outputs))
+    return graph_among(graph.inputs, tuple(map(known, graph.outputs)), new.values())

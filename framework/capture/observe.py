@@ -67,19 +67,9 @@ _HARMLESS = {
     )
     if name in sys.modules and getattr(sys.modules[name], "__file__", None)
 }
-_HARMLESS_MODULES = {
-    "math",
-    "cmath",
-    "operator",
-    "functools",
-    "itertools",
-    "typing",
-    "dataclasses",
-    "collections",
-    "contextlib",
-    "numpy",
-    "builtins",
-}
+_HARMLESS_MODULES = frozenset(
+    "math cmath operator functools itertools typing dataclasses collections contextlib numpy builtins".split()
+)
 _IMPURE_MODULES = {
     "time",
     "random",
@@ -198,15 +188,10 @@ def _serves_us(frame: types.FrameType) -> bool:
     return caller is not None and _is_ours(caller)
 
 
-class _OwnFiles(dict[str, bool]):
-    """Whether a file is one of this project's packages, by its name."""
-
-    def __missing__(self, path: str) -> bool:
-        self[path] = found = path.startswith(_OWN)
-        return found
-
-
-_is_own_file = _OwnFiles().__getitem__
+@cache
+def _is_own_file(path: str) -> bool:
+    """Whether a file is one of this project's packages."""
+    return path.startswith(_OWN)
 
 
 def _is_ours(frame: types.FrameType) -> bool:
