@@ -169,7 +169,9 @@ def _packed(request: Request, plan: Plan) -> bytes:
     # A kernel may name nodes that the optimised graph no longer reaches.
     reached = dict.fromkeys(graph.nodes)
     others = {x for k in plan.kernels for x in k.nodes if x not in reached}
-    nodes = Graph(graph.inputs, (*graph.outputs, *sorted(others, key=lambda v: v.serial))).nodes
+    nodes = graph.nodes
+    if others:
+        nodes = Graph(graph.inputs, (*graph.outputs, *sorted(others, key=lambda v: v.serial))).nodes
     numbers = {v: i for i, v in enumerate(nodes)}
     specs = {k.spec.digest + k.spec.name: k.spec for k in plan.kernels}
     spec_numbers = {name: i for i, name in enumerate(specs)}
