@@ -69,7 +69,8 @@ def optimise(request: Request) -> Request:
     if any(isinstance(flag, Const) and flag.data for flag in flags):
         raise LoweringError("an operand that is known now is bad input: the eager op says why")
     checks = tuple(flag for flag in flags if not isinstance(flag, Const))
-    graph = Graph(graph.inputs, (*graph.outputs[: returned + len(writes)], *checks))
+    if checks != flags:
+        graph = Graph(graph.inputs, (*graph.outputs[: returned + len(writes)], *checks))
     return Request(graph, writes, checks, request.strides)
 
 
@@ -183,6 +184,8 @@ class Binding:
 
 def check_levels(plan: Plan) -> dict[Buffer, int]:
     """The flag of every check, with the level after which it is known."""
+    if not plan.checks:
+        return {}
     written = [(level, accesses(k)[1]) for k, level in zip(plan.kernels, plan.levels, strict=True)]
     return {flag: max(level for level, writes in written if flag in writes) for flag in plan.checks}
 

@@ -7,7 +7,9 @@ from the outputs, in the order the nodes were made. Knows ops only as names with
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import operator
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,7 +24,8 @@ from kernels.dtypes import DType
 if TYPE_CHECKING:
     from compiler.ops.op import Op
 
-_serial = itertools.count()
+_next_serial = itertools.count().__next__
+_serial_of = operator.attrgetter("serial")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +34,7 @@ class Value:
 
     type: TensorType
     where: str = field(default="", kw_only=True, repr=False)
-    serial: int = field(default_factory=lambda: next(_serial), kw_only=True, repr=False)
+    serial: int = field(default_factory=_next_serial, kw_only=True, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -81,7 +84,7 @@ class Measure(Value):
     size: Any = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Apply(Value):
     """An op applied to values."""
 
@@ -89,11 +92,39 @@ class Apply(Value):
     inputs: tuple[Value, ...] = field(kw_only=True)
     attrs: Mapping[str, Any] = field(kw_only=True)
 
+    # A program is made of tens of thousands: what `dataclass` writes for a frozen class takes twice as long.
+    def __init__(
+        self,
+        type: TensorType,
+        *,
+        op: Op,
+        inputs: tuple[Value, ...],
+        attrs: Mapping[str, Any],
+        where: str = "",
+        serial: int | None = None,
+    ) -> None:
+        fields = self.__dict__
+        fields["type"] = type
+        fields["where"] = where
+        fields["serial"] = _next_serial() if serial is None else serial
+        fields["op"] = op
+        fields["inputs"] = inputs
+        fields["attrs"] = attrs
+
     def with_inputs(self, inputs: tuple[Value, ...]) -> Apply:
         """The same application to other inputs; `self` when nothing changes."""
-        if all(x is y for x, y in zip(inputs, self.inputs, strict=True)):
+        if inputs == self.inputs:  # values compare by identity
             return self
-        return Apply(self.type, where=self.where, op=self.op, inputs=inputs, attrs=self.attrs)
+        made = Apply(self.type, where=self.where, op=self.op, inputs=inputs, attrs=self.attrs)
+        text = self.__dict__.get("attrs_text")
+        if text is not None:
+            made.__dict__["attrs_text"] = text
+        return made
+
+    @cached_property
+    def attrs_text(self) -> str:
+        """The attributes as what tells them from others: to a dict 0.0 is -0.0, and 1 is True."""
+        return repr(sorted(self.attrs.items())) if self.attrs else ""
 
 
 def constant(data: Any, where: str = "") -> Const:
@@ -113,17 +144,18 @@ class Graph:
     def nodes(self) -> tuple[Value, ...]:
         """Inputs in their order, then every constant and application an output needs, operands first."""
         reached: dict[Value, None] = dict.fromkeys(self.inputs)
-        stack = list(self.outputs)
+        given = len(reached)
+        stack = list(dict.fromkeys(self.outputs))
+        reached |= dict.fromkeys(stack)
         while stack:
             value = stack.pop()
-            if value not in reached:
-                reached[value] = None
-                if isinstance(value, Apply):
-                    stack += value.inputs
+            if isinstance(value, Apply):
+                for x in value.inputs:
+                    if x not in reached:
+                        reached[x] = None
+                        stack.append(x)
         # A node is made after its operands, so creation order is a topological order.
-        given = set(self.inputs)
-        rest = sorted((v for v in reached if v not in given), key=lambda v: v.serial)
-        return (*self.inputs, *rest)
+        return (*self.inputs, *sorted(itertools.islice(reached, given, None), key=_serial_of))
 
     @cached_property
     def users(self) -> dict[Value, tuple[Apply, ...]]:
@@ -131,14 +163,38 @@ class Graph:
         users: dict[Value, list[Apply]] = {v: [] for v in self.nodes}
         for v in self.nodes:
             if isinstance(v, Apply):
-                for x in dict.fromkeys(v.inputs):
+                for x in v.inputs if len(v.inputs) < 2 else dict.fromkeys(v.inputs):
                     users[x].append(v)
         return {v: tuple(u) for v, u in users.items()}
+
+    @cached_property
+    def reads(self) -> Counter[Value]:
+        """How many applications read each node: the number of its users."""
+        read: list[Value] = []
+        for v in self.nodes:
+            if isinstance(v, Apply):
+                read += v.inputs if len(v.inputs) < 2 else dict.fromkeys(v.inputs)
+        return Counter(read)
 
     def __str__(self) -> str:
         names = {v: f"%{i}" for i, v in enumerate(self.nodes)}
         lines = [f"{name}: {v.type} = {_describe(v, names)}" for v, name in names.items()]
         return "\n".join([*lines, f"return {', '.join(names[v] for v in self.outputs)}"])
+
+
+def graph_among(inputs: tuple[Input, ...], outputs: tuple[Value, ...], values: Iterable[Value]) -> Graph:
+    """A graph whose nodes are all among `inputs` and `values`, which are about in order: to sort those and
+    leave out what is not needed takes half as long as to search from the outputs.
+    """
+    order = sorted(dict.fromkeys(values), key=_serial_of)
+    needed = set(outputs)
+    for value in reversed(order):
+        if isinstance(value, Apply) and value in needed:
+            needed.update(value.inputs)
+    needed.difference_update(inputs)
+    graph = Graph(inputs, outputs)
+    graph.__dict__["nodes"] = (*inputs, *[v for v in order if v in needed])
+    return graph
 
 
 def _describe(value: Value, names: Mapping[Value, str]) -> str:

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from compiler.alike import Alike, Outline
 from compiler.errors import LoweringError
 from compiler.ir import Apply, Const, Graph, Input, Value
 from compiler.joining import JOINS, Spot, behind, edges, joined, pieces, region_of
@@ -110,6 +111,8 @@ class Planner:
     """Builds the plan of one request."""
 
     taken: set[Buffer]
+    # What must run before each group: what it reads, and who reads what it overwrites.
+    waits: dict[Group, set[Group]]
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -120,6 +123,7 @@ class Planner:
         self.kernels: list[Kernel] = []
         self.inputs: list[Buffer] = []
         self.joined: dict[Value, Spot] = {}
+        self.alike = Alike()
         for number, node in enumerate(self.graph.inputs):
             strides = request.strides.get(number, contiguous_strides(node.shape))
             self.inputs.append(self.give(node, Buffer(node.type, node.name), strides))
@@ -253,8 +257,15 @@ class Planner:
             for node in self.needed_outside(group):
                 buffer = self.give(node, targets.get(node) or Buffer(node.type, node.op.name))
                 outputs.append((node, buffer, self.geometry[node]))
+            outline = Outline(group, self.buffers, self.stored, outputs)
+            known = self.alike.kernel(group, outline)
+            if known is not None:
+                self.kernels.append(known)
+                return
             lowering = LoopLowering(group, self.buffers, self.stored, outputs, name)
-            self.kernels += lowering.kernels() if group.kind == "loop" else [product_kernel(lowering)]
+            made = lowering.kernels() if group.kind == "loop" else [product_kernel(lowering)]
+            self.alike.note(outline, made)
+            self.kernels += made
         elif isinstance(first.op, Movement):
             self.move(first)
         elif not is_free(first):
@@ -340,8 +351,8 @@ class Planner:
         after: dict[Group, set[Group]] = {
             g: {of_node[x] for n in g.nodes for x in n.inputs if x in of_node} - {g} for g in groups
         }
+        self.waits = after
         chosen: dict[Apply, Buffer] = {}
-        self.extra: dict[Group, set[Group]] = {g: set() for g in groups}
         seen: set[Value] = set()
         for number, written in self.request.writes:
             source, value = self.graph.inputs[number], _unshaped(written)
@@ -363,9 +374,8 @@ class Planner:
             ):
                 continue
             readers = {of_node[u] for u in self.readers(source)} - {group}
-            if any(_reaches(reader, group, after) for reader in readers):
+            if group in _behind(readers, after):
                 continue
-            self.extra[group] |= readers
             after[group] |= readers
             chosen[value] = self.inputs[number]
         return chosen
@@ -399,18 +409,23 @@ class Planner:
     def ordered(self, groups: Sequence[Group], targets: Mapping[Apply, Buffer]) -> list[Group]:
         """Groups in dependency order, those that overwrite an input after its readers."""
         of_node: dict[Value, Group] = {n: g for g in groups for n in g.nodes}
-        waits = {
-            g: ({of_node[x] for n in g.nodes for x in n.inputs if x in of_node} | self.extra[g]) - {g}
-            for g in groups
-        }
+        waits = self.waits
         # Overwriting anything waits for every check, so that a program that stops has changed nothing.
         checks = {of_node[v] for v in self.request.checks if v in of_node}
         writers = {of_node[v] for v in targets}
         # So does reading or adding at a computed position, which a bad index would take out of bounds; unless
         # the check itself needs the result.
-        for g in groups:
-            if any(n.op in _INDEXED for n in g.nodes):
-                waits[g] |= {c for c in checks if c is not g and not _reaches(c, g, waits)}
+        indexed = [g for g in groups if any(n.op in _INDEXED for n in g.nodes)] if checks else []
+        users: dict[Group, set[Group]] = {g: set() for g in groups} if indexed else {}
+        for g in users:
+            for before in waits[g]:
+                users[before].add(g)
+        for g in indexed:
+            needing = _behind([g], users)
+            added = {c for c in checks if c is not g and c not in needing}
+            waits[g] |= added
+            for c in added:
+                users[c].add(g)
         for g in writers:
             if g not in checks:
                 waits[g] |= checks
@@ -460,28 +475,37 @@ class Planner:
         """Offsets in the arena: large buffers first, each at the lowest place free for all its life."""
         life: dict[Buffer, tuple[int, int]] = {}
         for kernel, level in zip(self.kernels, levels, strict=True):
-            for b in {b.root for b in set().union(*accesses(kernel))} - outside:
-                first, last = life.get(b, (level, level))
-                life[b] = (min(first, level), max(last, level))
+            for place in kernel.places:
+                if place.buffer is not None and (b := place.buffer.root) not in outside:
+                    first, last = life.get(b, (level, level))
+                    life[b] = (min(first, level), max(last, level))
         for value in self.request.checks:
             b = self.buffers[self.place(value)[0]].root
             if b in life:
                 life[b] = (life[b][0], max(levels))
-        # Per placed buffer: first and last level of its life, start and end in the arena.
-        placed = np.zeros((len(life), 4), np.int64)
-        offsets: dict[Buffer, int] = {}
-        for number, b in enumerate(sorted(life, key=lambda b: -b.type.nbytes)):
-            size = -(-max(b.type.nbytes, 1) // ALIGNMENT) * ALIGNMENT
-            (first, last), others = life[b], placed[:number]
-            meets = others[(others[:, 0] <= last) & (others[:, 1] >= first), 2:]
-            starts, ends = meets[meets[:, 0].argsort()].T
-            # Everything before a gap has ended where it begins.
-            begins = np.maximum.accumulate(np.append(0, ends))
-            fits = np.flatnonzero(begins[:-1] + size <= starts)
-            offset = int(begins[fits[0] if len(fits) else -1])
-            placed[number] = first, last, offset, offset + size
-            offsets[b] = offset
-        return offsets, int(placed[:, 3].max(initial=0))
+        return _packed(life)
+
+
+def _packed(life: Mapping[Buffer, tuple[int, int]]) -> tuple[dict[Buffer, int], int]:
+    """Offsets of buffers with these lives (first and last level), and where the last one ends."""
+    # Of the buffers placed, by where they start: first and last level of the life, start and end.
+    firsts, lasts, starts, ends = np.zeros((4, len(life)), np.int64)
+    offsets: dict[Buffer, int] = {}
+    for count, b in enumerate(sorted(life, key=lambda b: -b.type.nbytes)):
+        size = -(-max(b.type.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        first, last = life[b]
+        meets = np.flatnonzero((firsts[:count] <= last) & (lasts[:count] >= first))
+        # Everything before a gap has ended where it begins.
+        begins = np.zeros(len(meets) + 1, np.int64)
+        np.maximum.accumulate(ends[meets], out=begins[1:])
+        fits = (begins[:-1] + size <= starts[meets]).nonzero()[0]
+        offset = int(begins[fits[0] if len(fits) else -1])
+        at = int(starts[:count].searchsorted(offset, "right"))
+        for column, entry in ((firsts, first), (lasts, last), (starts, offset), (ends, offset + size)):
+            column[at + 1 : count + 1] = column[at:count]
+            column[at] = entry
+        offsets[b] = offset
+    return offsets, int(ends.max(initial=0))
 
 
 def _unshaped(value: Value) -> Value:
@@ -504,14 +528,11 @@ def accesses(kernel: Kernel) -> tuple[set[Buffer], set[Buffer]]:
     return reads, writes
 
 
-def _reaches(start: Group, goal: Group, after: Mapping[Group, set[Group]]) -> bool:
-    """Whether `start` depends on `goal`."""
-    stack, seen = [start], {start}
+def _behind(starts: Iterable[Group], after: Mapping[Group, set[Group]]) -> set[Group]:
+    """What some groups lead to, in one step or more."""
+    stack, found = list(starts), set[Group]()
     while stack:
-        for g in after[stack.pop()]:
-            if g is goal:
-                return True
-            if g not in seen:
-                seen.add(g)
-                stack.append(g)
-    return False
+        new = after[stack.pop()] - found
+        found |= new
+        stack += new
+    return found

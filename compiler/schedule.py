@@ -8,6 +8,7 @@ arises.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -43,6 +44,7 @@ WHY_NO_START = "nothing of it can be done on a product's tiles, or more than the
 
 Shape = tuple[int, ...]
 Axes = frozenset[int]
+_serial_of = operator.attrgetter("serial")
 
 
 @dataclass(eq=False)
@@ -65,10 +67,13 @@ class Group:
         return next((n for n in self.nodes if is_product(n)), None)
 
 
+_LOOPED = (Elementwise, Reduction)
+
+
 def is_loop(node: Value) -> bool:
     """Whether a node is computed inside a loop nest."""
     return isinstance(node, Apply) and (
-        isinstance(node.op, Elementwise | Reduction) or node.op in (indexing.take, indexing.gather)
+        isinstance(node.op, _LOOPED) or node.op in (indexing.take, indexing.gather)
     )
 
 
@@ -136,6 +141,8 @@ class Scheduler:
         # Which groups read a group, and which it reads.
         self.after: dict[Group, set[Group]] = {}
         self.before: dict[Group, set[Group]] = {}
+        # Nodes that a merge must look at, each with its domain: what reads by address, reduces, or is costly.
+        self.remarkable: dict[Apply, Shape] = {}
         # A number for each group, higher than those of all it reads.
         self.position: dict[Group, int] = {}
 
@@ -145,7 +152,7 @@ class Scheduler:
         for node in applies:
             self.add(node)
         for node in applies:
-            if is_loop(node) and node.op not in (indexing.take, indexing.gather):
+            if self.group[node].kind == "loop" and node.op not in (indexing.take, indexing.gather):
                 for x in dict.fromkeys(node.inputs):
                     self.try_merge(x, node)
         for value in self.graph.nodes:
@@ -161,7 +168,10 @@ class Scheduler:
 
     def merge_readers(self, value: Value) -> None:
         """Let reductions that read one large value share the pass over it, where no edge joins them."""
-        readers = dict.fromkeys(self.group[u] for u in self.graph.users[value] if is_loop(u))
+        users = self.graph.users[value]
+        if len(users) < 2:
+            return
+        readers = dict.fromkeys([self.group[u] for u in users])
         first: Group | None = None
         for group in readers:
             if padded(value.shape, len(group.domain)) != group.domain or group.kind != "loop":
@@ -181,19 +191,20 @@ class Scheduler:
         """Values without axes share kernels even where no edge joins them: each kernel costs more than its
         work.
         """
-        depth: dict[Group, int] = {}
-        for group in self.ordered():
-            before = (self.group[x] for n in group.nodes for x in n.inputs if x in self.group)
-            depth[group] = 1 + max((depth[g] for g in before if g is not group), default=-1)
+        scalars = [
+            g for g in self.groups if g.kind == "loop" and math.prod(g.domain) == 1 and not g.reductions
+        ]
+        if len(scalars) < 2:
+            return
+        depth = self.depths()
         # Only groups that become ready together, so that none waits for another's inputs; those cannot form a
         # cycle.
         joined: dict[int, Group] = {}
-        for group, level in depth.items():
-            if group.kind != "loop" or math.prod(group.domain) != 1 or group.reductions:
-                continue
+        for group in sorted(scalars, key=lambda g: (depth[g], g.nodes[-1].serial)):
+            level = depth[group]
             other = joined.get(level)
             if other is not None and len(other.nodes) + len(group.nodes) <= MAX_NODES:
-                nodes = sorted([*other.nodes, *group.nodes], key=lambda n: n.serial)
+                nodes = sorted([*other.nodes, *group.nodes], key=_serial_of)
                 merged = Group(nodes, (1,) * max(len(other.domain), len(group.domain)), "loop")
                 self.replace(other, group, merged)
                 group = merged
@@ -202,6 +213,8 @@ class Scheduler:
     def add(self, node: Apply) -> None:
         kind = "loop" if is_loop(node) else "product" if is_product(node) else "single"
         group = Group([node], domain_of(node), kind)
+        if kind == "loop" and (_expensive(node) or addressed(node)):
+            self.remarkable[node] = group.domain
         if isinstance(node.op, Reduction):
             group.reductions.add(reduced_axes(node, group.domain))
             group.inner = _inner_axes(group.domain, group.reductions, set())
@@ -265,29 +278,32 @@ class Scheduler:
 
     def shape_of_merge(self, first: Group, second: Group, domain: Shape) -> Group | None:
         """The merged group, None when one loop nest cannot hold it."""
-        nodes = sorted({*first.nodes, *second.nodes}, key=lambda n: n.serial)
-        members = set(nodes)
-        if any(x in members for n in nodes for x in addressed(n)):
-            self.why = WHY_ADDRESSED
-            return None
+        nodes = sorted([*first.nodes, *second.nodes], key=_serial_of)
+        remarkable = [n for n in nodes if n in self.remarkable]
         reductions: set[Axes] = set()
         used: set[Axes] = set()
-        for node in nodes:
-            if not isinstance(node.op, Reduction):
-                continue
-            axes = reduced_axes(node, domain)
-            reductions.add(axes)
-            if any(user in members for user in self.graph.users[node]):
-                used.add(axes)
+        if remarkable:
+            members = set(nodes)
+            if any(x in members for n in remarkable for x in addressed(n)):
+                self.why = WHY_ADDRESSED
+                return None
+            for node in remarkable:
+                if not isinstance(node.op, Reduction):
+                    continue
+                axes = reduced_axes(node, domain)
+                reductions.add(axes)
+                if any(user in members for user in self.graph.users[node]):
+                    used.add(axes)
         inner = _inner_axes(domain, reductions, used)
         if inner is None:
             self.why = WHY_REDUCTIONS
             return None
-        row = tuple(1 if a in inner else size for a, size in enumerate(domain))
-        for node in nodes:
+        row = tuple([1 if a in inner else size for a, size in enumerate(domain)]) if inner else domain
+        for node in remarkable:
             # A value smaller than a row is computed again in every row: not worth it for a reduction or a
             # costly one.
-            if padded(domain_of(node), len(domain)) not in (domain, row) and _expensive(node):
+            own = self.remarkable[node]
+            if own != domain and padded(own, len(domain)) not in (domain, row) and _expensive(node):
                 self.why = WHY_REPEATED
                 return None
         return Group(nodes, domain, "loop", reductions, inner if reductions else None)
@@ -311,7 +327,7 @@ class Scheduler:
             return False
         if second.reductions:
             second = self.split(second, start)
-        nodes = sorted([*first.nodes, *second.nodes], key=lambda n: n.serial)
+        nodes = sorted([*first.nodes, *second.nodes], key=_serial_of)
         self.replace(first, second, Group(nodes, second.domain, "product"))
         return True
 
@@ -368,7 +384,8 @@ class Scheduler:
                     self.after[other] = (self.after[other] - {group}) | {part}
                 if other in self.after[part]:
                     self.before[other] = (self.before[other] - {group}) | {part}
-        self.position = {g: number for number, g in enumerate(self.ordered())}
+        order = by_depth(self.by_serial(), self.before)  # the parts have no position yet
+        self.position = {g: number for number, g in enumerate(order)}
         return parts[0]
 
     def replace(self, first: Group, second: Group, merged: Group) -> None:
@@ -393,10 +410,12 @@ class Scheduler:
         both = {first, second}
         self.after[merged] = (self.after.pop(first) | self.after.pop(second)) - both
         self.before[merged] = (self.before.pop(first) | self.before.pop(second)) - both
-        for other in self.before[merged]:
-            self.after[other] = (self.after[other] - both) | {merged}
-        for other in self.after[merged]:
-            self.before[other] = (self.before[other] - both) | {merged}
+        # In place: what many groups read has as many to go through.
+        for near, far in ((self.before[merged], self.after), (self.after[merged], self.before)):
+            for other in near:
+                around = far[other]
+                around -= both
+                around.add(merged)
 
     # Order
 
@@ -410,7 +429,8 @@ class Scheduler:
     def near(self, start: Group, end: Group, step: Mapping[Group, set[Group]]) -> list[Group]:
         """The groups a step from `start` that lie, in the order kept, between it and `end`."""
         low, high = sorted((self.position[start], self.position[end]))
-        return [g for g in step[start] if low < self.position[g] < high]
+        position = self.position
+        return [g for g in step[start] if low < position[g] < high]
 
     def between(self, start: Group, end: Group, step: Mapping[Group, set[Group]]) -> set[Group] | None:
         """What `start` leads to by steps from group to group that lies, in the order kept, before `end`; None
@@ -433,8 +453,18 @@ class Scheduler:
                 waiting += [g for g in following if low < position[g] < high and g not in found]
         return found
 
+    def depths(self) -> dict[Group, int]:
+        """How many groups must run before each, one after the other."""
+        depth: dict[Group, int] = {}
+        for group in sorted(self.groups, key=self.position.__getitem__):
+            depth[group] = 1 + max(map(depth.__getitem__, self.before[group]), default=-1)
+        return depth
+
     def ordered(self) -> list[Group]:
-        return by_depth(sorted(self.groups, key=lambda g: g.nodes[-1].serial), self.before)
+        return sorted(self.by_serial(), key=self.depths().__getitem__)
+
+    def by_serial(self) -> list[Group]:
+        return sorted(self.groups, key=lambda g: g.nodes[-1].serial)
 
 
 def by_depth(groups: Sequence[Group], waits: Mapping[Group, Collection[Group]]) -> list[Group]:
@@ -448,7 +478,7 @@ def by_depth(groups: Sequence[Group], waits: Mapping[Group, Collection[Group]]) 
     ready = [g for g in groups if not missing[g]]
     while ready:
         group = ready.pop()
-        depth[group] = 1 + max((depth[g] for g in waits[group]), default=-1)
+        depth[group] = 1 + max(map(depth.__getitem__, waits[group]), default=-1)
         for user in users[group]:
             missing[user] -= 1
             if not missing[user]:

@@ -31,7 +31,12 @@ def known_equal(a: Any, b: Any) -> bool:
 
 def same_shape(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     """Whether two shapes are equal whatever the symbols are. Asks nothing."""
-    return len(a) == len(b) and all(map(known_equal, a, b))
+    if a is b:
+        return True
+    if len(a) != len(b):
+        return False
+    pairs = [(one, two) for one, two in zip(a, b, strict=True) if one is not two]
+    return all(known_equal(one, two) for one, two in pairs)
 
 
 def largest(a: Any, b: Any) -> Any:
@@ -134,8 +139,11 @@ _HINTS = _Hints()
 def _scope_of(x: Any) -> Scope | None:
     if type(x) is Dim or type(x) is Real:
         return x.scope
-    if isinstance(x, tuple | list):
-        return next((s for item in x if (s := _scope_of(item)) is not None), None)
+    if isinstance(x, (tuple, list)):
+        for item in x:
+            if type(item) is not int and (scope := _scope_of(item)) is not None:
+                return scope
+        return None
     if isinstance(x, dict):
         return _scope_of(list(x.values()))
     return None

@@ -8,9 +8,10 @@ it off.
 from __future__ import annotations
 
 import hashlib
+import marshal
 import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -56,8 +57,10 @@ def _key(request: Request) -> str | None:
         return None
     numbers = {v: i for i, v in enumerate(nodes)}
     digest = hashlib.sha256(_code_digest().encode())
-    for v in nodes:
-        digest.update(repr(_row(v, numbers)).encode())
+    facts = _Facts()
+    # Of version 2: later ones depend on which equal objects are one.
+    digest.update(marshal.dumps(facts.rows(nodes, numbers), 2))
+    digest.update(repr(facts.tables).encode())
     outputs = [numbers[v] for v in request.graph.outputs]
     writes = [(number, numbers[v]) for number, v in request.writes]
     checks = [numbers[v] for v in request.checks]
@@ -80,32 +83,69 @@ def _code_digest() -> str:
     return digest.hexdigest()
 
 
-# Nodes as rows (kind, type, where, ...) that name other nodes by number
+# Nodes as rows (kind or op, numbers of its facts, ...) that name other nodes by number
+
+_INPUT, _CONST = 0, 1
+Row = tuple[Any, ...]
+# Shape and dtype of types, lines, and attributes: what thousands of nodes share, each once.
+Tables = tuple[list[Any], list[str], list[Any]]
 
 
-def _row(value: Value, numbers: Mapping[Value, int]) -> tuple[Any, ...]:
-    head = value.type.shape, value.dtype, value.where
-    match value:
-        case Input(name=name):
-            return ("input", *head, name)
-        case Const(data=data):
-            return ("const", *head, data.tobytes())
-        case Apply(op=op, inputs=inputs, attrs=attrs):
-            return ("apply", *head, op.name, tuple([numbers[x] for x in inputs]), sorted(attrs.items()))
-    raise AssertionError(f"no row for a {type(value).__name__}")
+class _Facts:
+    """Facts of nodes by number."""
+
+    def __init__(self) -> None:
+        self.tables: Tables = ([], [], [])
+        self.numbers: tuple[dict[Any, int], ...] = ({}, {}, {})
+
+    def number(self, table: int, key: Any, fact: Any) -> int:
+        """The number of a fact, which `key` tells from others of its table."""
+        known = self.numbers[table]
+        number = known.get(key)
+        if number is None:
+            number = known[key] = len(known)
+            self.tables[table].append(fact)
+        return number
+
+    def rows(self, nodes: Iterable[Value], numbers: Mapping[Value, int]) -> list[Row]:
+        """A row of plain numbers, strings and bytes for each node."""
+        return [self._row(v, numbers) for v in nodes]
+
+    def _row(self, value: Value, numbers: Mapping[Value, int]) -> Row:
+        kind = value.type.shape, value.type.dtype
+        where: Any = value.where
+        # Equal to a line that is no gradient's.
+        line = where if type(where) is str else (str(where), where.op, where.made)
+        head = self.number(0, kind, kind), self.number(1, line, where)
+        if isinstance(value, Apply):
+            text = value.attrs_text
+            given = self.numbers[2].get(text)
+            if given is None:
+                given = self.number(2, text, sorted(value.attrs.items()))
+            return (value.op.name, *head, given, *[numbers[x] for x in value.inputs])
+        if isinstance(value, Input):
+            return _INPUT, *head, value.name
+        if isinstance(value, Const):
+            return _CONST, *head, value.data.tobytes()
+        raise AssertionError(f"no row for a {type(value).__name__}")
 
 
-def _node(row: tuple[Any, ...], nodes: list[Value]) -> Value:
-    kind, shape, dtype, where, *rest = row
-    made = TensorType(shape, dtype)
-    if kind == "input":
-        return Input(made, where=where, name=rest[0])
-    if kind == "const":
-        return Const(made, where=where, data=np.ndarray(shape, dtype.numpy, rest[0]))
-    name, inputs, attrs = rest
-    return Apply(
-        made, where=where, op=TABLE[name], inputs=tuple([nodes[i] for i in inputs]), attrs=dict(attrs)
-    )
+def _nodes(rows: Iterable[Row], tables: Tables) -> list[Value]:
+    """The nodes of rows."""
+    types = [TensorType(shape, dtype) for shape, dtype in tables[0]]
+    attributes = [dict(items) for items in tables[2]]
+    nodes: list[Value] = []
+    for kind, number, line, fact, *inputs in rows:
+        made, where = types[number], tables[1][line]
+        if kind == _INPUT:
+            nodes.append(Input(made, where=where, name=fact))
+        elif kind == _CONST:
+            data = np.ndarray(made.shape, made.dtype.numpy, fact)
+            nodes.append(Const(made, where=where, data=data))
+        else:
+            given = tuple([nodes[i] for i in inputs])
+            nodes.append(Apply(made, where=where, op=TABLE[kind], inputs=given, attrs=attributes[fact]))
+    return nodes
 
 
 class _Buffers:
@@ -130,7 +170,9 @@ def _packed(request: Request, plan: Plan) -> bytes:
     # A kernel may name nodes that the optimised graph no longer reaches.
     reached = dict.fromkeys(graph.nodes)
     others = {x for k in plan.kernels for x in k.nodes if x not in reached}
-    nodes = Graph(graph.inputs, (*graph.outputs, *sorted(others, key=lambda v: v.serial))).nodes
+    nodes = graph.nodes
+    if others:
+        nodes = Graph(graph.inputs, (*graph.outputs, *sorted(others, key=lambda v: v.serial))).nodes
     numbers = {v: i for i, v in enumerate(nodes)}
     specs = {k.spec.digest + k.spec.name: k.spec for k in plan.kernels}
     spec_numbers = {name: i for i, name in enumerate(specs)}
@@ -145,8 +187,10 @@ def _packed(request: Request, plan: Plan) -> bytes:
         )
         for k in plan.kernels
     ]
+    facts = _Facts()
     table = (
-        [_row(v, numbers) for v in nodes],
+        facts.rows(nodes, numbers),
+        facts.tables,
         len(graph.inputs),
         [numbers[v] for v in graph.outputs],
         [(number, numbers[v]) for number, v in request.writes],
@@ -173,11 +217,9 @@ def _packed(request: Request, plan: Plan) -> bytes:
 
 
 def _unpacked(content: bytes) -> tuple[Request, Plan]:
-    (rows, count, outputs, writes, checks, strides, specs, kernels, levels, groups, constants, arena, size,
-     chained, buffer_rows) = pickle.loads(content)  # fmt: skip
-    nodes: list[Value] = []
-    for row in rows:
-        nodes.append(_node(row, nodes))
+    (rows, tables, count, outputs, writes, checks, strides, specs, kernels, levels, groups, constants, arena,
+     size, chained, buffer_rows) = pickle.loads(content)  # fmt: skip
+    nodes = _nodes(rows, tables)
     buffers: list[Any] = []
     for shape, dtype, name, whole in buffer_rows:
         buffers.append(Buffer(TensorType(shape, dtype), name, buffers[whole] if whole >= 0 else None))

@@ -17,7 +17,15 @@ def verify(graph: Graph, after: str) -> None:
     """Raise VerifyError, showing the neighbourhood, if a node breaks a type rule; `after` names the pass."""
     names = {v: f"%{i}" for i, v in enumerate(graph.nodes)}
     given = set(graph.inputs)
+    # Applications whose types are right: those of a loop over time are a few, many times over.
+    right: set[object] = set()
     for node in graph.nodes:
+        if isinstance(node, Apply):
+            kinds = [(x.type.shape, x.type.dtype) for x in (node, *node.inputs)]
+            key = (node.op, node.attrs_text, *kinds)
+            if key in right:
+                continue
+            right.add(key)
         if (fault := _fault(node, given, names)) is not None:
             raise VerifyError(f"after {after}: {names[node]} {fault}\n{_neighbourhood(graph, node)}")
 

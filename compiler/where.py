@@ -84,7 +84,7 @@ def is_own(filename: str) -> bool:
     return filename.startswith(_OWN)
 
 
-class made_at:  # noqa: N801 -- a context manager, entered for every node of every pass
+class made_at:  # noqa: N801 -- a context manager, as those of the standard library
     """Nodes made inside inherit `line`: they stand for a node of the user's."""
 
     __slots__ = ("before", "line")
@@ -92,8 +92,13 @@ class made_at:  # noqa: N801 -- a context manager, entered for every node of eve
     def __init__(self, line: str) -> None:
         self.line = line
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> made_at:
         self.before, _inherited.line = _inherited.line, self.line
+        return self
+
+    def move(self, line: str) -> None:
+        """What is made from here on inherits another line."""
+        _inherited.line = line
 
     def __exit__(self, *error: object) -> None:
         _inherited.line = self.before

@@ -209,6 +209,11 @@ class FunctionCtx(Node):
         # Each with the number of the output it is, -1 for others.
         self.saved: list[tuple[Saved, int] | None] | None = []
 
+    @property
+    def is_ours(self) -> bool:  # type: ignore[override]
+        """Whether the function is the library's, and so runs no user's code."""
+        return self.function.__module__.startswith("framework.")
+
     def name(self) -> str:
         return self.label or f"{self.function.__name__}Backward"
 

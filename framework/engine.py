@@ -13,10 +13,12 @@ import numpy as np
 
 from compiler.ops.arithmetic import add
 from compiler.ops.op import run_quietly
+from compiler.where import made_at, user_line
 from framework.deferred import Deferred, is_pending, known
 from framework.graph import Edge, Node, OpNode, Saved, TypeOnly
-from framework.state import GradMode, ambient, unusual
+from framework.state import GradMode, ambient, is_recording, unusual
 from framework.tensor import Tensor, edge_of, payload, set_grad, wrap, write
+from framework.watch import unwatched
 from kernels.gpu import arrays
 from kernels.memory import is_own
 
@@ -141,7 +143,11 @@ class Walk:
                 return []
             edges, gradients, fresh = [end[0]], [end[1]], end[2]
         with GradMode(self.create_graph):
-            self._walk(edges, gradients, fresh)
+            if is_recording() and _is_ours(edges):
+                with made_at(user_line()):
+                    unwatched(self._walk, edges, gradients, fresh)
+            else:
+                self._walk(edges, gradients, fresh)
         return [] if self.targets is None else [self.found.get(edge) for edge in self.targets]
 
     def _descend(self, edge: Edge, g: Any) -> tuple[Edge, Any, bool] | None:
@@ -248,6 +254,26 @@ class Walk:
         for edge in self.targets or ():
             if edge[0] is node:
                 self.found[edge] = grads[edge[1]]
+
+
+def _is_ours(edges: Sequence[Edge]) -> bool:
+    """Whether nothing of a user's runs on the way back from `edges`: no hook, no custom function."""
+    seen = {node for node, _ in edges}
+    nodes = list(seen)
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, Tensor):
+            hooked = node._hooks or node._post_accumulate_hooks
+            if hooked or not type(node).__module__.startswith("framework."):
+                return False
+            continue
+        if node.hooks or not (type(node) is OpNode or node.is_ours):
+            return False
+        for edge in node.edges:
+            if edge is not None and edge[0] not in seen:
+                seen.add(edge[0])
+                nodes.append(edge[0])
+    return True
 
 
 def _is_fresh(g: Any) -> bool:

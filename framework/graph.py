@@ -42,6 +42,8 @@ class Node:
 
     __slots__ = ("__weakref__", "edges", "hooks", "label", "retained", "sequence")
     output_count = 1
+    # Whether its gradient runs no user's code.
+    is_ours = False
 
     def __init__(self, edges: tuple[Edge | None, ...], label: str | None = None) -> None:
         self.edges = edges
@@ -149,8 +151,9 @@ class TypeOnly:
 class OpNode(Node):
     """The gradient of one op application."""
 
-    # `call` is of the subclass alone, which turns into this class and so has its layout.
-    __slots__ = ("attrs", "call", "op", "positions", "saved", "shapes")
+    # `call` is of the subclass alone, which turns into this class and so has its layout; `line` the user's of
+    # the op, which recordings note.
+    __slots__ = ("attrs", "call", "line", "op", "positions", "saved", "shapes")
 
     op: Op
     attrs: Mapping[str, Any]

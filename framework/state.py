@@ -97,13 +97,14 @@ structure = Structure()
 
 
 # Code of functions that change Python state a program does not carry out: a capture stops before one runs.
-python_effects: set[CodeType] = set()
+# By identity: the hash of a code object takes longer than all else a capture asks of a call.
+python_effects: dict[int, CodeType] = {}
 
 
 def python_effect(function: F) -> F:
     """Mark a function that changes Python state: a call under capture makes the whole function run
     eagerly."""
-    python_effects.add(function.__code__)
+    python_effects[id(function.__code__)] = function.__code__
     return function
 
 
@@ -138,7 +139,20 @@ def composite(function: F) -> F:
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         tracer = ambient.tracer
-        if tracer is None or not tracer.drives:
+        return function(*args, **kwargs) if tracer is None else tracer.call(function, args, kwargs)
+
+    return called  # type: ignore[return-value]
+
+
+def computing(function: F) -> F:
+    """Mark a function that only computes with tensors, and calls nothing of a user's: a recording need not
+    watch what its Python does.
+    """
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        tracer = ambient.tracer
+        if tracer is None or tracer.drives:
             return function(*args, **kwargs)
         return tracer.call(function, args, kwargs)
 

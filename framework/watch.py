@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def unwatched(function: Callable[..., T], *arguments: Any) -> T:
-    """`function(*arguments)`, which runs no user's code, without a word to the profile hook."""
+def unwatched(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """`function(*arguments, **named)`, which runs no user's code, without a word to the profile hook."""
     hook = sys.getprofile()
     if hook is None:
-        return function(*arguments)
+        return function(*arguments, **named)
     sys.setprofile(None)
     try:
-        return function(*arguments)
+        return function(*arguments, **named)
     finally:
         watch(hook)
 

@@ -119,6 +119,10 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+# Held by who freezes or thaws what the garbage collector knows: others may rely on what is frozen.
+freezing = threading.Lock()
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """No garbage collections inside, in any thread."""
@@ -128,4 +132,9 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if collecting:
+            with freezing:
+                # What is thawed is old, and not searched at the next allocation (60 ms for 10,000 nodes).
+                if not gc.get_freeze_count():
+                    gc.freeze()
+                    gc.unfreeze()
             gc.enable()

@@ -246,11 +246,15 @@ class Op:
         """Append this op to a graph. Arrays become constants, Python numbers literals of the other operands'
         dtype."""
         where = location.user_line()
-        attrs = {name: _known(x) for name, x in attrs.items()}
-        values = tuple(x if isinstance(x, Value) else constant(x, where) for x in self.typed(inputs))
-        return Apply(
-            self.infer(*(v.type for v in values), **attrs), op=self, inputs=values, attrs=attrs, where=where
-        )
+        if attrs:
+            attrs = {name: _known(x) for name, x in attrs.items()}
+        for x in inputs:
+            if not isinstance(x, Value):
+                given = self.typed(inputs)
+                inputs = tuple([v if isinstance(v, Value) else constant(v, where) for v in given])
+                break
+        made = self.infer(*[v.type for v in inputs], **attrs)
+        return Apply(made, op=self, inputs=inputs, attrs=attrs, where=where)
 
     def typed(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Inputs with every Python number made a 0-d array of the last typed operand's dtype, but the
@@ -284,10 +288,15 @@ def element_type(dtype: DType | np.dtype[Any]) -> DType:
     return dtype if isinstance(dtype, DType) else dtypes.of_numpy(dtype)
 
 
+_PLAIN = {int}
+
+
 def _known(x: Any) -> Any:
     """An attribute without runtime numbers: attributes are part of the code."""
     if isinstance(x, tuple):
-        return tuple([_known(item) for item in x]) if any(isinstance(i, RuntimeOperand) for i in x) else x
+        if _PLAIN.issuperset(map(type, x)) or not any(isinstance(i, RuntimeOperand) for i in x):
+            return x
+        return tuple([_known(item) for item in x])
     return x.plain() if isinstance(x, RuntimeOperand) else x
 
 
@@ -527,7 +536,8 @@ def elementwise(
         if condition and types[0].dtype is not dtypes.bool_:
             raise TypeError(f"{name} needs a bool condition, got {_listed(types)}; compare with zero first")
         for t in types:
-            if not sizes.same_shape(t.shape, shape):
+            # A number broadcasts to anything.
+            if t.shape and not sizes.same_shape(t.shape, shape):
                 shape = broadcast_shapes(*(t.shape for t in types))
                 break
         return TensorType(shape, attrs.get("dtype", result) or dtype)

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from compiler.ir import Apply, Graph, Value
 from compiler.ops import compare, creation, indexing, reduction
-from compiler.ops.op import Elementwise
-from compiler.passes.rewrite import fixpoint
+from compiler.ops.op import Elementwise, Op
+from compiler.passes.rewrite import fixpoint, on
 from kernels import dtypes
 
 
+def _has_decomposition(op: Op) -> bool:
+    return op.decompose is not None
+
+
+@on(_has_decomposition)
 def decomposed(node: Apply) -> Value | None:
     """op(...) -> its own decomposition"""
     return None if node.op.decompose is None else node.op.decompose(*node.inputs, **node.attrs)
 
 
+@on(indexing.gather)
 def picked(node: Apply) -> Value | None:
     """gather(computed x, one index a row) -> sum(where(position == index, x, 0)): it fuses where a gather
     needs memory
@@ -32,6 +38,7 @@ def picked(node: Apply) -> Value | None:
     return reduction.sum.trace(compare.where.trace(compare.eq.trace(position, index), x, 0), axes=(axis,))
 
 
+@on(indexing.scatter_add, indexing.take_add)
 def wide_scatter(node: Apply) -> Value | None:
     """scatter(16-bit x) -> cast(scatter(cast(x))): sums in float32, rounded once"""
     if node.op not in (indexing.scatter_add, indexing.take_add) or node.dtype.compute is None:

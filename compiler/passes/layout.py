@@ -14,6 +14,7 @@ from compiler.ops import movement, window
 from compiler.ops.movement import inverse_permutation, permute
 from compiler.ops.op import Elementwise, Reduction
 from compiler.ops.window import channels_first
+from compiler.passes.rewrite import on
 from compiler.types import contiguous_strides
 
 Axes = tuple[int, ...]
@@ -30,12 +31,14 @@ def _moved_to(values: Axes, axes: Axes) -> Axes:
     return tuple(values[i] for i in inverse_permutation(axes))
 
 
+@on(channels_first)
 def in_place(node: Apply) -> Value | None:
     """channels_first(x), where no axis moves -> x: what has lost its axes on the way down"""
     axes = _axes(node)
     return node.inputs[0] if axes is not None and axes == tuple(range(len(axes))) else None
 
 
+@on(permute, channels_first, over=(permute, channels_first))
 def permuted_twice(node: Apply) -> Value | None:
     """permute(channels_first(x)) -> channels_first(x), or x where one undoes the other"""
     if node.op not in (permute, channels_first):
@@ -51,6 +54,7 @@ def permuted_twice(node: Apply) -> Value | None:
     return None if inner.op is permute else channels_first.trace(inner.inputs[0], axes=axes)
 
 
+@on(Elementwise, over=(channels_first,))
 def below_elementwise(node: Apply) -> Value | None:
     """op(channels_first(x), y) -> channels_first(op(x, permute(y)))"""
     if not isinstance(node.op, Elementwise) or node.op is window.stored:
@@ -75,6 +79,7 @@ def below_elementwise(node: Apply) -> Value | None:
     return channels_first.trace(made, axes=axes)
 
 
+@on(Reduction, over=(channels_first,))
 def below_reduction(node: Apply) -> Value | None:
     """reduce(channels_first(x)) -> channels_first(reduce(x))"""
     axes = _axes(node.inputs[0]) if isinstance(node.op, Reduction) else None
@@ -86,6 +91,14 @@ def below_reduction(node: Apply) -> Value | None:
     return channels_first.trace(reduced, axes=axes)
 
 
+@on(
+    movement.slice,
+    movement.pad,
+    movement.flip,
+    window.windows,
+    movement.concatenate,
+    over=(channels_first,),
+)
 def below_movement(node: Apply) -> Value | None:
     """slice, pad, flip, concatenate or windows of channels_first(x) -> channels_first of theirs of x"""
     axes = _axes(node.inputs[0]) if node.inputs else None
@@ -130,6 +143,7 @@ def _groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
     return groups
 
 
+@on(movement.reshape, over=(channels_first,))
 def below_reshape(node: Apply) -> Value | None:
     """reshape(channels_first(x)) -> channels_first(reshape(x)), where it joins or splits neighbours only"""
     axes = _axes(node.inputs[0]) if node.op is movement.reshape else None
@@ -155,6 +169,7 @@ def _is_pad(x: Value) -> TypeGuard[Apply]:
     return isinstance(x, Apply) and x.op is movement.pad
 
 
+@on(window.stored)
 def already_stored(node: Apply) -> Value | None:
     """stored(x) -> x, where x is computed and not a view, or a view that has the layout anyway;
     stored(permute(pad(x))) -> pad(permute(x))

@@ -11,11 +11,13 @@ from itertools import pairwise
 
 from compiler.ir import Apply, Const, Value
 from compiler.ops import arithmetic, creation, movement
+from compiler.passes.rewrite import on
 
 # (start, stop, values) along an axis; zero elsewhere.
 Pieces = list[tuple[int, int, Value]]
 
 
+@on(arithmetic.add, over=(movement.pad, movement.concatenate))
 def sum_of_pads(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
     """pad(x) + pad(y) -> concatenate(x + 0, y + 0), zeros between, where they do not overlap along an axis"""
     if node.op is not arithmetic.add or any(x.shape != node.shape or shared(x) for x in node.inputs):

@@ -89,7 +89,7 @@ def joined_sums(graph: Graph) -> Graph:
     inside: set[Value] = set()
 
     def alone(x: Value) -> bool:
-        return len(graph.users[x]) == 1 and x not in returned
+        return graph.reads[x] == 1 and x not in returned
 
     for root in reversed(graph.nodes):
         if root not in inside and isinstance(root, Apply) and root.op is arithmetic.add:

@@ -9,10 +9,18 @@ import numpy as np
 
 from compiler.ir import Apply, Const, Graph, Value, constant
 from compiler.ops import compare, creation, movement
-from compiler.ops.op import Elementwise, Reduction
-from compiler.passes.rewrite import fixpoint
+from compiler.ops.op import Elementwise, Op, Reduction
+from compiler.passes.rewrite import fixpoint, on
+
+_SHAPES = (movement.reshape, movement.expand, movement.slice, movement.pad)
+_FILLED = (movement.reshape, movement.permute, movement.expand, movement.slice, movement.flip)
 
 
+def _has_unit(op: Op) -> bool:
+    return isinstance(op, Elementwise) and op.unit is not None
+
+
+@on(Elementwise, over=(Const,))
 def fold_scalars(node: Apply) -> Value | None:
     """op(constants without axes) -> constant"""
     if not isinstance(node.op, Elementwise) or not all(
@@ -24,6 +32,7 @@ def fold_scalars(node: Apply) -> Value | None:
     )
 
 
+@on(Elementwise, over=(creation.full,))
 def full_is_scalar(node: Apply) -> Value | None:
     """op(x, full(shape, c)) -> op(x, c), where x has that shape anyway"""
     if not isinstance(node.op, Elementwise):
@@ -41,12 +50,14 @@ def _scalar(x: Value) -> Value:
     return x
 
 
+@on(creation.full)
+@on(*_FILLED, over=(Const, creation.full))
 def filled(node: Apply) -> Value | None:
     """view(full(c)) -> full(c) of the view's shape; full without axes -> constant"""
     if node.op is creation.full and not node.shape:
         return constant(node.op.compute(**node.attrs), node.where)
     source = node.inputs[0] if node.inputs else None
-    if node.op in (movement.reshape, movement.permute, movement.expand, movement.slice, movement.flip):
+    if node.op in _FILLED:
         if isinstance(source, Const) and source.ndim == 0:
             return creation.full.trace(shape=node.shape, value=source.data.item(), dtype=source.dtype)
         if isinstance(source, Apply) and source.op is creation.full:
@@ -54,6 +65,7 @@ def filled(node: Apply) -> Value | None:
     return None
 
 
+@on(_has_unit, over=(Const,))
 def unit(node: Apply) -> Value | None:
     """x * 1 -> x, x / 1 -> x, x + -0.0 -> x, and likewise for every op with a unit, to the sign of zero"""
     if not isinstance(node.op, Elementwise) or node.op.unit is None or len(node.inputs) != 2:
@@ -75,23 +87,25 @@ def _same_number(x: Const, number: float) -> bool:
     return x.data == number and np.signbit(float(x.data)) == np.signbit(number)
 
 
+@on(compare.cast)
 def same_cast(node: Apply) -> Value | None:
     """cast(x, dtype of x) -> x"""
     return node.inputs[0] if node.op is compare.cast and node.inputs[0].dtype is node.dtype else None
 
 
+@on(*_SHAPES, movement.permute)
 def same_shape(node: Apply) -> Value | None:
     """reshape, expand, slice or pad to the shape x has -> x; permute(x, identity) -> x"""
-    if (
-        node.op in (movement.reshape, movement.expand, movement.slice, movement.pad)
-        and node.inputs[0].shape == node.shape
-    ):
+    if node.op in _SHAPES and node.inputs[0].shape == node.shape:
         return node.inputs[0]
     if node.op is movement.permute and node.attrs["axes"] == tuple(range(node.ndim)):
         return node.inputs[0]
     return None
 
 
+@on(movement.reshape, over=(movement.reshape,))
+@on(movement.expand, over=(movement.expand,))
+@on(movement.permute, over=(movement.permute,))
 def two_views(node: Apply) -> Value | None:
     """reshape(reshape(x)) -> reshape(x); permute(permute(x)) -> permute(x); expand(expand(x)) -> expand(x)"""
     x = node.inputs[0] if node.inputs else None
@@ -104,6 +118,7 @@ def two_views(node: Apply) -> Value | None:
     return None
 
 
+@on(Reduction)
 def nothing_reduced(node: Apply) -> Value | None:
     """reduce(x, axes of size 1) -> x; axes of size 1 need no reducing"""
     if not isinstance(node.op, Reduction):

@@ -14,7 +14,7 @@ from compiler.ops.op import Elementwise, Movement, Reduction, broadcast_shapes
 from compiler.ops.window import stored
 from compiler.passes.layout import LAYOUT_RULES
 from compiler.passes.pads import sum_of_pads
-from compiler.passes.rewrite import fixpoint
+from compiler.passes.rewrite import fixpoint, on
 from compiler.passes.simplify import RULES
 from compiler.types import contiguous_strides
 
@@ -30,6 +30,7 @@ _LITTLE = 64
 _PAGE, _MANY_LINES, _MANY_COLUMNS = 4096, 1024, 512
 
 
+@on(Elementwise, over=(movement.expand,))
 def implicit_expand(node: Apply) -> Value | None:
     """op(expand(x), y) -> op(x, y), where y gives the shape"""
     if not isinstance(node.op, Elementwise):
@@ -47,6 +48,7 @@ def implicit_expand(node: Apply) -> Value | None:
     )
 
 
+@on(Elementwise, movement.reshape, over=(movement.expand,))
 def sink_expand(node: Apply) -> Value | None:
     """op(expand(x), y) -> expand(op(x, y)), where nothing else gives the shape; unsqueeze(expand(x)) ->
     expand(unsqueeze(x))
@@ -85,6 +87,7 @@ def is_squeeze(node: Value) -> bool:
     return kept_axes(node.inputs[0].shape, node.shape) is not None
 
 
+@on(Elementwise, Reduction, over=(movement.reshape,))
 def squeeze_last(node: Apply) -> Value | None:
     """op(squeeze(x), y) -> squeeze(op(x, unsqueeze(y))); reduce(squeeze(x)) -> squeeze(reduce(x))"""
     if isinstance(node.op, Reduction) and is_squeeze(node.inputs[0]):
@@ -111,12 +114,16 @@ def squeeze_last(node: Apply) -> Value | None:
         shape = [1] * len(full)
         for axis, size in zip(kept, padded, strict=True):
             shape[axis] = size
-        return movement.reshape.trace(x, shape=tuple(shape))
+        # What two rules would do one after the other, for every other node of a chain.
+        if isinstance(x, Apply) and x.op is movement.reshape:
+            (x,) = x.inputs
+        return x if x.shape == tuple(shape) else movement.reshape.trace(x, shape=tuple(shape))
 
     wide = node.op.trace(*(unsqueezed(x) for x in node.inputs), **node.attrs)
     return movement.reshape.trace(wide, shape=node.shape)
 
 
+@on(Movement, over=(Elementwise,))
 def up(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
     """view(op(x, y)) -> op(view(x), view(y)), unless op finishes a product's tiles, which are stored then"""
     if not isinstance(node.op, Movement) or not node.op.rises or is_squeeze(node):
@@ -138,6 +145,7 @@ def up(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
     return x.op.trace(*(views[v] for v in x.inputs), **x.attrs)
 
 
+@on(movement.permute, over=(contraction.matmul,))
 def transposed_product(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
     """swap_last(matmul(a, b)) -> matmul(swap_last(b), swap_last(a))"""
     product = node.inputs[0] if node.inputs else None
@@ -154,6 +162,7 @@ def transposed_product(node: Apply, shared: Callable[[Value], bool]) -> Value | 
     return contraction.matmul.trace(movement.swap_last(b), movement.swap_last(a))
 
 
+@on(movement.reshape, over=(contraction.matmul,))
 def split_rows(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
     """reshape(matmul(a, b)), where it splits rows -> matmul(reshape(a), b), which what follows can finish"""
     product = node.inputs[0] if node.op is movement.reshape else None
@@ -166,6 +175,7 @@ def split_rows(node: Apply, shared: Callable[[Value], bool]) -> Value | None:
     return contraction.matmul.trace(movement.reshape.trace(a, shape=(*node.shape[:-1], a.shape[-1])), b)
 
 
+@on(contraction.matmul, over=(movement.permute,))
 def spread_lines(node: Apply) -> Value | None:
     """matmul(permute(x), b) -> matmul(stored(permute(x)), b), where columns of x share a few cache sets"""
     if node.op is not contraction.matmul or node.ndim != 2:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 import types
 import weakref
 from typing import Any
 
+from kernels.memory import freezing
+
 # Captures in progress, in any thread: what they froze stays so until the last ends.
 _capturing = 0
-_lock = threading.Lock()
 
 
 class Age:
@@ -32,16 +32,17 @@ class Age:
     def begin(self) -> None:
         """What is made from here on is new."""
         global _capturing
-        with _lock:
+        with freezing:
             _capturing += 1
             gc.freeze()
 
     def end(self) -> None:
         """Let the collector see everything again."""
         global _capturing
-        with _lock:
+        with freezing:
             _capturing -= 1
             if not _capturing:
+                gc.freeze()  # what is thawed is old, and not searched at the next allocation
                 gc.unfreeze()
 
     def is_new(self, thing: Any) -> bool:

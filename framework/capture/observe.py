@@ -67,19 +67,9 @@ _HARMLESS = {
     )
     if name in sys.modules and getattr(sys.modules[name], "__file__", None)
 }
-_HARMLESS_MODULES = {
-    "math",
-    "cmath",
-    "operator",
-    "functools",
-    "itertools",
-    "typing",
-    "dataclasses",
-    "collections",
-    "contextlib",
-    "numpy",
-    "builtins",
-}
+_HARMLESS_MODULES = frozenset(
+    "math cmath operator functools itertools typing dataclasses collections contextlib numpy builtins".split()
+)
 _IMPURE_MODULES = {
     "time",
     "random",
@@ -198,12 +188,18 @@ def _serves_us(frame: types.FrameType) -> bool:
     return caller is not None and _is_ours(caller)
 
 
+@cache
+def _is_own_file(path: str) -> bool:
+    """Whether a file is one of this project's packages."""
+    return path.startswith(_OWN)
+
+
 def _is_ours(frame: types.FrameType) -> bool:
     """Whether a frame runs this project's code, or a method that `dataclass` wrote (it fills a new object
     only).
     """
     code = frame.f_code
-    if code.co_filename.startswith(_OWN):
+    if _is_own_file(code.co_filename):
         return True
     return code.co_filename == "<string>" and (
         code.co_qualname.startswith("__create_fn__") or _is_own_name(frame.f_globals.get("__name__", ""))
@@ -316,12 +312,14 @@ class Observer:
 
     def profile(self, frame: types.FrameType, event: str, arg: Any) -> None:
         """The profile hook: half of its events are returns, and most calls the project's own."""
-        if event not in ("call", "c_call"):
+        if event == "call":
+            if id(frame.f_code) in python_effects:
+                self.stop(f"{user_line()}: {frame.f_code.co_qualname} changes Python state")
+        elif event != "c_call":
             return
-        code = frame.f_code
-        if event == "call" and code in python_effects:
-            self.stop(f"{user_line()}: {code.co_qualname} changes Python state")
-        file = code.co_filename
+        file = frame.f_code.co_filename
+        if _is_own_file(file):
+            return
         if _is_ours(frame) or file in _HARMLESS or (file.startswith(_STANDARD) and _serves_us(frame)):
             return
         if event == "call":

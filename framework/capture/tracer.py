@@ -25,7 +25,8 @@ from framework.capture import machines
 from framework.capture.leaving import Leaving
 from framework.capture.reads import Item, item
 from framework.device import device
-from framework.graph import Node, OpNode
+from framework.graph import OpNode
+from framework.nn.parameter import Parameter
 from framework.state import Precision
 from framework.storage import Storage
 from framework.tensor import Tensor
@@ -34,6 +35,9 @@ from kernels import dtypes
 from kernels.gpu import arrays
 
 Chain = tuple[Any, ...]
+_PLAIN = {Tensor, Parameter, int, float, bool, str, type(None), dtypes.DType}
+# Where tuples, and named ones of the library, are made.
+_OWN_TUPLES = {"builtins", "framework.size", "framework.nn.functional.recurrent"}
 
 
 @dataclass(eq=False)
@@ -108,8 +112,6 @@ class Tracer:
     sizes: machines.Sizes = field(default_factory=machines.Sizes)
     # Whether memory was written to past its version (`.data`), which histories know their values by.
     unversioned: bool = False
-    # The user's line of the op that a node of the gradient graph is of.
-    lines: weakref.WeakKeyDictionary[Node, str] = field(default_factory=weakref.WeakKeyDictionary)
 
     # Values
 
@@ -120,15 +122,22 @@ class Tracer:
             self.checked.append(value)
         return self.wrap(value)
 
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`function(*args, **kwargs)` of the library's, which runs no user's code on plain arguments."""
+        if not (all(map(_is_plain, args)) and all(map(_is_plain, kwargs.values()))):
+            return function(*args, **kwargs)
+        with made_at(user_line()):
+            return unwatched(function, *args, **kwargs)
+
     def recorded(self, out: Tensor) -> None:
         """Note the line of the op that made `out`, for the gradient of that op."""
         node, source = out._node, self.sources.get(id(out))
-        if node is not None and source is not None:
-            self.lines[node] = source.value.where
+        if source is not None and isinstance(node, OpNode):
+            node.line = source.value.where
 
     def rule(self, node: OpNode, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
         """The gradients of an op's node, which say of which op they are."""
-        place = GradientLine(user_line(), node.op.name, self.lines.get(node, ""))
+        place = GradientLine(user_line(), node.op.name, getattr(node, "line", ""))
         with made_at(place):
             return unwatched(OpNode.gradients, node, grads, unpack)
 
@@ -395,6 +404,14 @@ class Tracer:
     def real_sources(self) -> list[Source]:
         """Memory that existed before, in the order it was met."""
         return [s for s in self.sources.values() if s.input is not None]
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether nothing of a user's can be behind an argument."""
+    kind = type(x)
+    return kind in _PLAIN or (
+        issubclass(kind, tuple) and kind.__module__ in _OWN_TUPLES and all(map(_is_plain, x))
+    )
 
 
 def _history(t: Tensor) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from kernels.cpu.steps import Steps
 from kernels.source import Source
@@ -124,6 +125,7 @@ def walk(
     return SLICES if usual and k[0] >= SLICED_FROM else PACKED
 
 
+@lru_cache(maxsize=4096)
 def block(
     m: int, n: int, lanes: int, float64: bool, many: bool = False, strided: bool = False
 ) -> tuple[int, int]:

@@ -42,7 +42,12 @@ def source_of(spec: LoopSpec | MatmulSpec) -> str:
 
 def build(specs: Sequence[LoopSpec | MatmulSpec]) -> list[Machine]:
     """Machine code of specs: of their edited files, where there are such."""
-    machines = engine.load_many([engine.Request("kernel", source_of(s), "kernel") for s in specs])
+    # Kernels of a loop over time are a few, many times over.
+    digests = [s.digest for s in specs]
+    distinct = dict(zip(digests, specs, strict=True))
+    found = engine.load_many([engine.Request("kernel", source_of(s), "kernel") for s in distinct.values()])
+    by_digest = dict(zip(distinct, found, strict=True))
+    machines = [by_digest[digest] for digest in digests]
     if edits.active():
         machines = [edits.machine(s, lambda m=m: m) for s, m in zip(specs, machines, strict=True)]
     return machines
@@ -80,15 +85,20 @@ class Program:
         self.machines = build([w.spec for w in works])
         sizes = [w.spec.table_size for w in works]
         self.starts = [0, *itertools.accumulate(sizes)][:-1]
-        self.table = np.zeros(max(sum(sizes), 1), np.int64)
         parts = {link.number: link.work for chain in chains for link in chain.links}
+        entries = [0] * max(sum(sizes), 1)
         for number, start in enumerate(self.starts):
-            self._fill(parts.get(number, self.works[number]), start)
+            _fill(entries, parts.get(number, works[number]), start)
+        self.table = np.array(entries, np.int64)
         base = self.table.ctypes.data
         self.layouts = [
             Layout(c, [base + 8 * self.starts[link.number] for link in c.links], self._addresses(c))
             for c in chains
         ]
+        shares = [(w.spec.digest, w.extents, w.parts, w.serial) for w in works]
+        alike = {share: works[n] for n, share in enumerate(shares) if n not in parts}
+        divided = {share: list(enumerate(tasks.cuts(work))) for share, work in alike.items()}
+        costs = {share: tasks.nanoseconds(work) for share, work in alike.items()}
         rows: list[tuple[int, ...]] = []
         launches: list[tuple[int, ...]] = []
         flags = dict(checks)
@@ -106,20 +116,17 @@ class Program:
                 rows += [(chain_address(), layout.table.ctypes.data, a, b, 0) for a, b in found]
                 cost += nanoseconds(layout.chain, works)
             for number in numbers:
-                work, address, table = (
-                    works[number],
-                    self.machines[number].address,
-                    base + 8 * self.starts[number],
-                )
-                rows += [(address, table, a, b, i) for i, (a, b) in enumerate(tasks.cuts(work))]
-                cost += tasks.nanoseconds(work)
+                share, address = shares[number], self.machines[number].address
+                table = base + 8 * self.starts[number]
+                rows += [(address, table, a, b, i) for i, (a, b) in divided[share]]
+                cost += costs[share]
             shared = len(rows) - first > 1 and cost >= 2 * tasks.TASK
             size = 0 if not shared else SMALL if cost < _LARGE else LARGE
             launches.append((first, len(rows), size, flags.get(level, 0)))
         self.tasks = np.array(rows or [(0,) * 5], np.int64)
         self.launches = np.array(launches or [(0,) * 4], np.int64)
         self.parallel = any(row[2] for row in launches)
-        alone = [tasks.scratch_bytes(w) for number, w in enumerate(works) if number not in parts]
+        alone = map(tasks.scratch_bytes, alike.values())
         most = max([*alone, *(layout.scratch_bytes for layout in self.layouts)], default=0)
         self.scratch_bytes = -(-most // 64) * 64 + 64
         head = (
@@ -164,13 +171,6 @@ class Program:
             for link, machine, after in zip(chain.links, own, later, strict=True)
         ]
 
-    def _fill(self, work: Work, start: int) -> None:
-        spec, operands = work.spec, len(work.spec.operands)
-        self.table[start + operands : start + operands + len(work.extents)] = work.extents
-        for (operand, axis), slot in spec.stride_slots.items():
-            stride = work.index_strides[operand] if axis < 0 else work.strides[operand][axis]
-            self.table[start + slot] = stride
-
     def connect(self, patches: np.ndarray, objects: np.ndarray) -> None:
         """Fill table slots at every run: a row of `patches` is (slot, number of an array in `objects`, byte
         offset).
@@ -191,3 +191,12 @@ class Program:
     def pointer_slot(self, work: int, operand: int) -> int:
         """Index in `table` of an operand's address."""
         return self.starts[work] + operand
+
+
+def _fill(entries: list[int], work: Work, start: int) -> None:
+    """Put the sizes and strides of a kernel into its table, which begins at `start`."""
+    spec, operands = work.spec, len(work.spec.operands)
+    entries[start + operands : start + operands + len(work.extents)] = work.extents
+    for (operand, axis), slot in spec.stride_slots.items():
+        stride = work.index_strides[operand] if axis < 0 else work.strides[operand][axis]
+        entries[start + slot] = stride

@@ -22,7 +22,20 @@ from compiler.passes import (
     settle_views,
     simplify,
 )
-from compiler.passes.rewrite import fixpoint, rewrite
+from compiler.passes.decompose import decomposed, picked, wide_scatter
+from compiler.passes.layout import LAYOUT_RULES
+from compiler.passes.pads import sum_of_pads
+from compiler.passes.rewrite import _dispatch, _pattern, fixpoint, on, rewrite
+from compiler.passes.simplify import RULES
+from compiler.passes.views import (
+    implicit_expand,
+    sink_expand,
+    split_rows,
+    spread_lines,
+    squeeze_last,
+    transposed_product,
+    up,
+)
 from compiler.types import TensorType
 from kernels import dtypes
 from kernels.dtypes import DType
@@ -368,3 +381,36 @@ def test_recompute_leaves_the_rest(
     monkeypatch.setattr(recomputing, "KEPT", 0)
     graph, _ = scores_and_gradient(rows, width, loss)
     assert recompute(graph) is graph
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_rule_that_is_not_asked_has_no_answer(seed: int) -> None:
+    plain = (*LAYOUT_RULES, implicit_expand, sink_expand, squeeze_last, spread_lines, *RULES)
+    plain = (*plain, decomposed, picked, wide_scatter)
+    sharing = (up, transposed_product, sum_of_pads, split_rows)
+    candidates = _dispatch(plain, sharing)
+    graph, _ = random_graph(seed, F32, nodes=30, exact=False)
+    for run in (*PIPELINE[:1], lambda g: g, *PIPELINE[1:4]):
+        graph = run(graph)
+        for node in graph.nodes:
+            if isinstance(node, Apply):
+                asked, shared = candidates[_pattern(node)]
+                assert all(rule(node) is None for rule in plain if rule not in asked)
+                assert all(rule(node, lambda _: False) is None for rule in sharing if rule not in shared)
+
+
+def test_a_rule_is_asked_about_the_ops_it_names_only() -> None:
+    x = an_input(3)
+    asked: list[str] = []
+
+    @on(ops.exp, over=(ops.neg, Input))
+    @on(ops.log)
+    def rule(node: Apply) -> Value | None:
+        asked.append(f"{node.op.name} {len(asked)}")
+        return None
+
+    y = ops.neg.trace(x)
+    outputs = (ops.exp.trace(y), ops.exp.trace(x), ops.log.trace(y), ops.exp.trace(ops.exp.trace(y)))
+    graph = Graph((x,), outputs)
+    assert rewrite(graph, (rule,)) is graph
+    assert asked == ["exp 0", "exp 1", "log 2", "exp 3"]

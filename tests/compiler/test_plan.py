@@ -198,3 +198,20 @@ def test_a_piece_of_two_joins_is_in_both() -> None:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     for got, wanted in zip(simulate(planned(Request(graph)), [array]), evaluate(graph, [array]), strict=True):
         np.testing.assert_allclose(got.reshape(wanted.shape), wanted, rtol=1e-6)
+
+
+def test_steps_of_a_loop_are_one_spec_and_nothing_else_is() -> None:
+    """Offsets may differ between kernels of one spec; numbers, and which operands are one, may not."""
+    x = Input(TensorType((6, 8), dtypes.float32), name="x")
+    rows = [ops.slice.trace(x, starts=(i, 0), stops=(i + 1, 8), steps=(1, 1)) for i in range(6)]
+    alike = [ops.sin.trace(ops.mul.trace(a, b)) for a, b in zip(rows[:3], rows[3:], strict=True)]
+    twice = ops.sin.trace(ops.mul.trace(rows[0], rows[0]))
+    scaled = [ops.sin.trace(ops.mul.trace(rows[0], number)) for number in (0.0, -0.0)]
+    request = Request(Graph((x,), (*alike, twice, *scaled)))
+    plan = planned(request)
+    specs = [k.spec for k in plan.kernels]
+    assert specs[0] is specs[1] is specs[2]
+    assert len({id(spec) for spec in specs}) == len({spec.digest for spec in specs}) == 4
+    arrays = [np.linspace(-3, 3, 48, dtype=np.float32).reshape(6, 8)]
+    for made, expected in zip(simulate(plan, arrays), evaluate(request.graph, arrays), strict=True):
+        np.testing.assert_allclose(made, expected.reshape(-1), rtol=1e-5)

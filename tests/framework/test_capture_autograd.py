@@ -417,3 +417,39 @@ def test_a_view_that_exists_follows_its_base() -> None:
         return function, lambda: [grad_of(weight), grad_of(bias)]
 
     Twins(make).call(fw.ones(4))
+
+
+@pytest.mark.parametrize("way", ["function", "hook", "leaf"])
+def test_code_of_a_users_among_library_functions_is_watched(way: str) -> None:
+    """What runs unwatched in a recording is the library's alone: an effect in the midst of it is seen."""
+
+    def make() -> World:
+        w, seen = leaf(1.0, 2.0, 3.0), list[str]()
+
+        class Noted(fw.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: fw.Tensor) -> fw.Tensor:
+                return x * 2
+
+            @staticmethod
+            def backward(ctx: Any, g: fw.Tensor) -> fw.Tensor:
+                seen.append("backward")
+                return g * 2
+
+        def run(x: fw.Tensor) -> None:
+            y = F.gelu(F.linear(x * w, fw.ones(2, 3)))
+            if way == "function":
+                y = Noted.apply(y)
+            elif way == "hook":
+                y.register_hook(lambda g: seen.append("hook"))
+            F.softmax(y, -1).square().sum().backward()
+
+        if way == "leaf":
+            w.register_hook(lambda g: seen.append("leaf"))
+        return run, lambda: (w, list(seen))
+
+    twins = Twins(make)
+    for i in range(4):
+        twins.call(fw.tensor([[3.0, 4.0, float(i)]]))
+    assert len(twins.look()[1]) == 4
+    twins.expect("driven")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from framework.nn.functional.linear import linear
 from framework.nn.functional.shape import unstacked
+from framework.state import computing
 from framework.tensor import Tensor
 from framework.views import stack
 
@@ -37,16 +38,19 @@ def _gates(rows: Tensor, count: int) -> tuple[Tensor, ...]:
     return unstacked(rows.reshape(*outer, count, features // count), -2)
 
 
+@computing
 def rnn_tanh(projected: Tensor, state: State, weights: Weights) -> State:
     """h' = tanh(W x + b + W' h + b'). Elman, "Finding structure in time", 1990."""
     return ((projected + linear(state[0], weights.hh, weights.bias_hh)).tanh(),)
 
 
+@computing
 def rnn_relu(projected: Tensor, state: State, weights: Weights) -> State:
     """h' = max(W x + b + W' h + b', 0)."""
     return ((projected + linear(state[0], weights.hh, weights.bias_hh)).relu(),)
 
 
+@computing
 def lstm(projected: Tensor, state: State, weights: Weights) -> State:
     """Input, forget, cell and output gates in this order; `hr` projects the output. Hochreiter & Schmidhuber,
     1997; Sak et al., 2014.
@@ -59,6 +63,7 @@ def lstm(projected: Tensor, state: State, weights: Weights) -> State:
     return (hidden if weights.hr is None else linear(hidden, weights.hr)), cell
 
 
+@computing
 def gru(projected: Tensor, state: State, weights: Weights) -> State:
     """Reset, update and new gates in this order; the reset gate acts after the product. Cho et al., 2014."""
     (hidden,) = state
