@@ -21,7 +21,7 @@ from compiler.ops.reduction import sum_to
 from compiler.sizes import any_symbolic, same_shape
 from compiler.types import TensorType
 from framework.deferred import Deferred
-from framework.state import ambient
+from framework.state import ambient, unusual
 from kernels.gpu import arrays
 
 # Nodes are numbered with gaps, so that a node that comes to stand for several leaves room for the others.
@@ -254,11 +254,12 @@ def saved_entry(t: Any, level: int, is_output: bool = False) -> Saved | TypeOnly
     if level == TYPE_ONLY:
         return TypeOnly(shape_of(t), t.dtype)
     assert level == VALUE, f"unknown level {level}"
-    tracer = ambient.tracer
+    tracer = ambient.tracer if unusual.threads else None
+    storage = t._memory or t._storage
     if tracer is None:
         # An output is not kept itself: its node would keep it, and it its node.
-        return Saved(t._data, t._storage, t._storage.version, None if is_output else t)
-    storage = t._memory or t._storage
+        version = storage.writes + storage.clock.time
+        return Saved(t._data, storage, version, None if is_output else t)
     return Saved(tracer.read(t), storage, tracer.version(t), None if is_output and tracer.drives else t)
 
 

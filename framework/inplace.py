@@ -13,10 +13,10 @@ from compiler.ops import movement
 from compiler.ops.creation import full_like
 from compiler.ops.movement import to_write_through
 from framework.apply import apply_op
-from framework.graph import Edge, Node, OpNode, Saved
+from framework.graph import Edge, Node, OpNode, Saved, next_sequence, shape_of
 from framework.promotion import as_operand, can_cast, convert, scalar
 from framework.size import Size
-from framework.state import ambient
+from framework.state import ambient, unusual
 from framework.tensor import (
     DETACHED,
     MADE_WITHOUT_GRAD,
@@ -82,17 +82,18 @@ def update(
     """`t` replaced by `compute(t, *args, **kwargs)`, as `t.name_(*args)`; returns `t`."""
     require_writable(t)
     for x in args:
-        if isinstance(x, Tensor) and x._storage is t._storage and x is not t:
+        if isinstance(x, Tensor) and x is not t and x._memory is t._memory is not None:
             _refuse_partial_overlap(t, x)
-    started = _now() if ambient.grad_enabled else 0
+    recorded = not unusual.threads or ambient.grad_enabled
+    started = next_sequence() if recorded else 0
     new = compute(t, *args, **kwargs)
-    if new.shape != t.shape:
+    if shape_of(new) != shape_of(t):
         raise RuntimeError(
             f"output with shape {list(t.shape)} doesn't match the broadcast shape {list(new.shape)}: {name} "
             "cannot grow its "
             "tensor; use the out-of-place operation"
         )
-    if not can_cast(new.dtype, t.dtype):
+    if new.dtype is not t.dtype and not can_cast(new.dtype, t.dtype):
         raise RuntimeError(
             f"result type {new.dtype.name.capitalize()} can't be cast to the desired output type "
             f"{t.dtype.name}: {name} "
@@ -121,7 +122,7 @@ def require_writable(t: Tensor) -> None:
             "location. "
             "Please clone() the tensor before performing the operation."
         )
-    if not ambient.grad_enabled:
+    if unusual.threads and not ambient.grad_enabled:
         return
     if t._requires_grad and t._node is None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
@@ -186,10 +187,6 @@ def _fitted(t: Tensor, new: Tensor, name: str) -> Tensor:
     return apply_op(movement.expand, (new,), {"shape": shape})
 
 
-def _now() -> int:
-    return Node(()).sequence
-
-
 def _freeze_operand(node: Node | None, t: Tensor, started: int) -> None:
     """Nodes made since `started` saved `t` before the write: let them keep that value, as PyTorch's in-place
     rules do."""
@@ -209,11 +206,11 @@ def _freeze_operand(node: Node | None, t: Tensor, started: int) -> None:
 def _write(t: Tensor, new: Tensor, cuts: bool) -> None:
     """Store `new` in `t`; `cuts` when its value does not come from `t`, so that the old history gets
     zeros."""
-    recorded = ambient.grad_enabled
+    recorded = not unusual.threads or ambient.grad_enabled
     old_edge = edge_of(t) if recorded else None
     new_edge = edge_of(new) if recorded else None
     data = payload(new)
-    if new._storage is t._storage and arrays.is_array(data):
+    if new._memory is t._memory is not None and arrays.is_array(data):
         data = data.copy()
     write(t, data)
     if not recorded:

@@ -63,8 +63,8 @@ class Extremum(NamedTuple):
 
 
 def _reduced(op: Op, x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
-    if op is reduction.sum and axes and not keepdim and len(axes) == len(shape_of(x)):
-        return labelled("SumBackward0", apply_reshaped(op, x, {"axes": axes}, ()))
+    if op is reduction.sum and axes and not keepdim:
+        return labelled("SumBackward1", apply_reshaped(op, x, {"axes": axes}, _dropped(x, axes)))
     kept = apply_op(op, (x,), {"axes": axes})
     if keepdim or not axes:
         return kept

@@ -24,10 +24,10 @@ from framework.graph import Edge, Node, OpNode, TypeOnly
 from framework.handle import RemovableHandle
 from framework.layout import Geometry, Step, answered, is_row_major, itself
 from framework.size import Size, axis_index
-from framework.state import ambient, is_recording, structure, structure_changed
+from framework.state import ambient, is_recording, structure, structure_changed, unusual
 from framework.storage import Storage, placement
 from kernels import dtypes
-from kernels.dtypes import DType
+from kernels.dtypes import OF_NUMPY, DType
 from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
@@ -86,7 +86,7 @@ class Tensor(Attached):
     def dtype(self) -> DType:
         """Element type."""
         data = self._data
-        return type_of(self).dtype if data is None else _DTYPES[data.dtype]
+        return type_of(self).dtype if data is None else OF_NUMPY[data.dtype]
 
     @property
     def ndim(self) -> int:
@@ -143,7 +143,8 @@ class Tensor(Attached):
 
     def numel(self) -> int:
         """Number of elements."""
-        return self.shape.numel()
+        data = self._data
+        return self.shape.numel() if data is None else data.size
 
     def stride(self, dim: int | None = None) -> Any:
         """Distance in elements between neighbours along each dimension, or along one."""
@@ -406,7 +407,6 @@ def _device_of(t: Tensor) -> device:
     return place_of(arrays.number_of(t._data))
 
 
-_DTYPES = {d.numpy: d for d in dtypes.DTYPES.values()}
 _new = object.__new__
 
 
@@ -513,8 +513,12 @@ def edge_of(t: Tensor) -> Edge | None:
 
     A view whose base was written since gets its history anew, from the base's.
     """
-    if t._base is not None and t._view_kind == TRACKED and t._view_version != t._version:
-        _renew_history(t)
+    if t._base is not None and t._view_kind == TRACKED:
+        memory = t._memory
+        known = memory is not None and not unusual.threads
+        version = memory.writes + memory.clock.time if known else t._version  # type: ignore[union-attr]
+        if t._view_version != version:
+            _renew_history(t)
     if t._node is not None:
         return t._node, t._output
     return (t, 0) if t._requires_grad else None
