@@ -83,14 +83,25 @@ class Saved:
     """A value kept for backward, with the version it had. `tensor` is the input it came from, None for an
     output."""
 
+    # Filled in by who makes one: an __init__ would take as long as the rest.
     __slots__ = ("data", "edge", "storage", "tensor", "version")
 
-    def __init__(self, data: Any, storage: Any, version: int, tensor: Any) -> None:
-        self.edge: Edge | None = None
-        self.data = data
-        self.storage = storage
-        self.version = version
-        self.tensor = tensor
+    data: Any
+    storage: Any
+    version: int
+    tensor: Any
+    edge: Edge | None
+
+    @staticmethod
+    def made(data: Any, storage: Any, version: int, tensor: Any) -> Saved:
+        """A value with all that is known of it."""
+        entry = Saved()
+        entry.data = data
+        entry.storage = storage
+        entry.version = version
+        entry.tensor = tensor
+        entry.edge = None
+        return entry
 
     def check(self, node: Node) -> None:
         """Raise RuntimeError when the value was modified in place since it was saved."""
@@ -157,6 +168,8 @@ class OpNode(Node):
     positions: tuple[int, ...]
     saved: list[Any] | None
     shapes: tuple[tuple[int, ...], ...]
+
+    __init__ = object.__init__  # filled in by who makes one, as a Saved is
 
     @classmethod
     def made(
@@ -259,8 +272,8 @@ def saved_entry(t: Any, level: int, is_output: bool = False) -> Saved | TypeOnly
     if tracer is None:
         # An output is not kept itself: its node would keep it, and it its node.
         version = storage.writes + storage.clock.time
-        return Saved(t._data, storage, version, None if is_output else t)
-    return Saved(tracer.read(t), storage, tracer.version(t), None if is_output and tracer.drives else t)
+        return Saved.made(t._data, storage, version, None if is_output else t)
+    return Saved.made(tracer.read(t), storage, tracer.version(t), None if is_output and tracer.drives else t)
 
 
 @cache

@@ -565,7 +565,7 @@ _ALONE = _references_alone()
 
 def _kept_result(t: Tensor) -> Saved:
     # Without the tensor itself, whose history will keep this.
-    return Saved(t._data, t._storage, t._storage.version, None)
+    return Saved.made(t._data, t._storage, t._storage.version, None)
 
 
 def _kind(t: Tensor) -> tuple[Any, ...]:
