@@ -64,9 +64,9 @@ def binary(op: Elementwise, otherwise: Callable[[Any, Any], Any]) -> Callable[[A
         if left is None:
             if right is None:
                 return otherwise(input, other)
-            x = left = _weak(x, right.dtype)
+            x = left = weak(x, right.dtype)
         elif right is None:
-            y = right = _weak(y, left.dtype)
+            y = right = weak(y, left.dtype)
         if left is None or right is None:
             return otherwise(input, other)
         dtype = left.dtype
@@ -92,7 +92,7 @@ def _called(function: Callable[..., Any], name: str, like: Callable[..., Any]) -
     return function
 
 
-def _weak(number: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+def weak(number: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
     """A Python number in a dtype that it does not change, None for any other operand."""
     kept = _KEPT.get(type(number))
     found = None if kept is None else kept.get(dtype)

@@ -23,7 +23,7 @@ from compiler.types import TensorType, type_of_array
 from kernels import dtypes
 from kernels.dtypes import DType
 from kernels.gpu import arrays
-from kernels.memory import LARGE
+from kernels.memory import LARGE, in_order
 from kernels.scalar import EXPENSIVE, NumpyScalars, PooledScalars
 
 TABLE: dict[str, Op] = {}
@@ -511,7 +511,7 @@ def elementwise(
         elif inputs[0].nbytes < LARGE and inputs[-1].nbytes < LARGE:
             out = body(NUMPY, *inputs, **attrs)
         else:
-            out = body(POOLED, *inputs, **attrs)
+            out = body(POOLED, *map(in_order, inputs), **attrs)
         output = attrs["dtype"].numpy if attrs else fixed or common
         if type(out) is ndarray and out.dtype is output and out.flags.c_contiguous:
             for x in inputs:
