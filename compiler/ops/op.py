@@ -402,7 +402,9 @@ class Elementwise(Op):
         self.domain = domain
 
     def value(self, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-        last = inputs[-1] if type(inputs[-1]) is ndarray else inputs[0]
+        last = inputs[-1]
+        if type(last) is not ndarray:
+            last = inputs[1 if self.condition else 0]
         function = self.direct.get(last.dtype) if type(last) is ndarray else None
         if function is not None:
             dtype = last.dtype
@@ -439,16 +441,16 @@ class Elementwise(Op):
         if not isinstance(last, tuple):
             return {}  # an operand itself, whose memory must not be shared
         name, operands = last
-        only = getattr(NUMPY, name) if operands == tuple(range(arity)) else partial(self.body, NUMPY)
-        if not isinstance(only, np.ufunc):
-            floats = (dtypes.float32.numpy, dtypes.float64.numpy)
-            return dict.fromkeys(floats, only) if self.fixed is None else {}
-        found = {}
-        for dtype in dtypes.DTYPES.values():
-            loop = f"{dtype.numpy.char * arity}->{(self.fixed or dtype.numpy).char}"
-            if dtype.compute is None and loop in only.types:
-                found[dtype.numpy] = only
-        return found
+        plain = [d for d in dtypes.DTYPES.values() if d.compute is None]
+        only = getattr(NUMPY, name) if operands == tuple(range(arity)) else None
+        if isinstance(only, np.ufunc):
+            loops = {d.numpy: f"{d.numpy.char * arity}->{(self.fixed or d.numpy).char}" for d in plain}
+            return {dtype: only for dtype, loop in loops.items() if loop in only.types}
+        if self.fixed is not None:
+            return {}
+        if only is not None:
+            return {d.numpy: only for d in plain if d.category in self.categories}
+        return dict.fromkeys((dtypes.float32.numpy, dtypes.float64.numpy), partial(self.body, NUMPY))
 
     @cached_property
     def functions(self) -> frozenset[str]:
