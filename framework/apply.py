@@ -194,7 +194,7 @@ def record_real(op: Op, x: Any, y: Any, attrs: Mapping[str, Any], out: Tensor) -
     positions, reads = plan
     if len(positions) != len(edges):
         return record(op, (x,) if y is None else (x, y), attrs, out)
-    node = out._node = OpNode()  # a fifth quicker than object.__new__
+    node = out._node = OpNode()  # type: ignore[call-arg]  # a fifth quicker than object.__new__
     node.label = node.hooks = node.retained = None
     node.sequence = next_sequence()
     node.op, node.attrs, node.positions = op, attrs, positions

@@ -200,7 +200,7 @@ class Walk:
         node, number = edge
         if self.needed is not None and node not in self.needed:
             return
-        is_leaf = isinstance(node, Tensor)
+        is_leaf, awaited = isinstance(node, Tensor), 0
         if is_leaf:
             awaited = self.awaited[node] = self.awaited[node] - 1
         buffer = self.buffers.get(node)

@@ -169,7 +169,7 @@ class OpNode(Node):
     saved: list[Any] | None
     shapes: tuple[tuple[int, ...], ...]
 
-    __init__ = object.__init__  # filled in by who makes one, as a Saved is
+    __init__ = object.__init__  # type: ignore[assignment]  # filled in by who makes one, as a Saved is
 
     @classmethod
     def made(

@@ -121,8 +121,8 @@ def update(
 
 
 def _done_in_memory(op: Elementwise, t: Tensor, other: Any, recorded: bool) -> bool:
-    """Compute `op` of `t` and `other` right into the memory of `t`, if it leaves no history and is one function
-    of NumPy's on one dtype; whether that was so."""
+    """Compute `op` of `t` and `other` right into the memory of `t`, if it leaves no history and is one
+    function of NumPy's on one dtype; whether that was so."""
     x = t._data
     if type(x) is not np.ndarray or (unusual.threads and ambient.detour is not None):
         return False

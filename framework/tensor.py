@@ -26,7 +26,6 @@ from framework.layout import Geometry, Step, answered, is_row_major, itself
 from framework.size import Size, axis_index
 from framework.state import ambient, is_recording, structure, structure_changed, unusual
 from framework.storage import Storage, placement
-from kernels import dtypes
 from kernels.dtypes import OF_NUMPY, DType
 from kernels.gpu import arrays
 

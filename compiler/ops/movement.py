@@ -134,7 +134,7 @@ def _expand(x: Array, *, shape: Ints) -> Array:
     if x.shape == shape:
         return x.view()  # writable, where a broadcast array is not
     new = len(shape) - x.ndim
-    if new < 0 or any([old not in (1, n) for old, n in zip(x.shape, shape[new:], strict=True)]):
+    if new < 0 or any(old not in (1, n) for old, n in zip(x.shape, shape[new:], strict=True)):
         raise ValueError("only axes of size 1 grow")  # `infer` says it better
     strides = _expand_view(x.shape, x.strides, 0, shape=shape)[1]
     if type(x) is np.ndarray and x.size and x.flags.c_contiguous and x.itemsize != 2:

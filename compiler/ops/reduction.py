@@ -100,7 +100,7 @@ def _rounded(out: Any, x: Array) -> Array:
 def _folded(ufunc: np.ufunc, x: Array, axes: Ints, dtype: np.dtype[Any] | None = None) -> Any:
     """`ufunc.reduce`, which NumPy does not hand on to device arrays."""
     if type(x) is np.ndarray or not arrays.is_device(x):
-        return ufunc.reduce(x, axes, dtype, None, True)
+        return ufunc.reduce(x, axes, dtype, keepdims=True)
     if not axes:
         return x.astype(dtype or x.dtype)
     options = {} if dtype is None else {"dtype": dtype}
