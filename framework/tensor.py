@@ -230,7 +230,8 @@ class Tensor(Attached):
     @property
     def grad(self) -> Tensor | None:
         """The accumulated gradient, None before the first backward."""
-        return self._grad if ambient.tracer is None else ambient.tracer.grad(self)
+        tracer = ambient.tracer if unusual.threads else None
+        return self._grad if tracer is None else tracer.grad(self)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -312,7 +313,8 @@ class Tensor(Attached):
 
     @property
     def _version(self) -> int:
-        return self._storage.version if ambient.tracer is None else ambient.tracer.version(self)
+        tracer = ambient.tracer if unusual.threads else None
+        return self._storage.version if tracer is None else tracer.version(self)
 
     def _is_view(self) -> bool:
         return self._base is not None
@@ -411,7 +413,7 @@ _new = object.__new__
 
 def payload(t: Tensor) -> Any:
     """What ops compute on: the ndarray, or under capture the IR value or deferred value of `t`."""
-    tracer = ambient.tracer
+    tracer = ambient.tracer if unusual.threads else None
     if tracer is not None:
         return tracer.read(t)
     return _elsewhere(t) if t._data is None else t._data
@@ -448,7 +450,7 @@ def refuse_dead(t: Tensor) -> NoReturn:
 
 def wrap(data: Any) -> Tensor:
     """A new Tensor of an op's result."""
-    tracer = ambient.tracer
+    tracer = ambient.tracer if unusual.threads else None
     if tracer is not None:
         return tracer.wrap(data)
     t = _new(Tensor)
@@ -458,12 +460,13 @@ def wrap(data: Any) -> Tensor:
 
 def concrete(t: Tensor) -> Array:
     """The array of `t`. Raises TraceError under capture, where it does not exist yet."""
-    return payload(t) if ambient.tracer is None else ambient.tracer.concrete(t)
+    tracer = ambient.tracer if unusual.threads else None
+    return payload(t) if tracer is None else tracer.concrete(t)
 
 
 def write(t: Tensor, data: Any) -> None:
     """Overwrite the elements of `t`; every tensor of its memory sees it."""
-    tracer = ambient.tracer
+    tracer = ambient.tracer if unusual.threads else None
     if tracer is not None:
         tracer.write(t, data)
         return
@@ -478,8 +481,9 @@ def write(t: Tensor, data: Any) -> None:
 
 def set_grad(t: Tensor, gradient: Tensor | None) -> None:
     """Make `gradient` the `.grad` of `t`."""
-    if ambient.tracer is not None:
-        ambient.tracer.set_grad(t, gradient)
+    tracer = ambient.tracer if unusual.threads else None
+    if tracer is not None:
+        tracer.set_grad(t, gradient)
         return
     if gradient is not t._grad:
         t._grad = gradient
