@@ -222,7 +222,8 @@ class Op:
             if failed is not None and failed.any():
                 raise self.check.error(*inputs, **attrs)
         try:
-            return quiet(self.eager, *inputs, **attrs)
+            # Not in `quiet`, which the ops that `eager` itself may be made of are run in.
+            return _own.run(self.eager, *inputs, **attrs)
         except RuntimeError as error:
             if not _is_inside(error):
                 raise
