@@ -45,8 +45,9 @@ def _arrays(node: OpNode) -> list[Any]:
 def _in_memory(entry: Saved) -> Any:
     """A value that was saved deferred: what memory holds, as eagerly, where `.data` may have written."""
     t = entry.tensor
-    there = t is not None and t._data is not None and t._storage is entry.storage
-    return t._data if there else known(entry.data)
+    if t is not None and t._data is not None and t._storage is entry.storage:
+        return t._data
+    return known(entry.data)
 
 
 def _payloads(node: OpNode) -> list[Any]:
