@@ -55,9 +55,10 @@ class Executable:
         constants = {b: array.ctypes.data for b, array in self.constants.items()}
         bound = Binding.fill(plan, program, base, constants)
         self.local, self.patches = bound.local, bound.patches
-        self.objects = np.zeros(max(len(plan.inputs) + len(plan.outputs), 1), np.int64)
+        places = np.zeros(max(len(plan.inputs) + len(plan.outputs), 1), np.int64)
+        self.objects = places.data  # quicker to write to than the array
         self.bound: dict[int, Array] = {}
-        program.connect(self.patches, self.objects)
+        program.connect(self.patches, places)
         self.native: Callable[[int, int], int] = runner.native_run()
         self.interrupted = False
         self.arena.users.add(self)

@@ -32,6 +32,7 @@ from framework.storage import Storage
 from framework.tensor import DETACHED, MADE_WITHOUT_GRAD, Tensor, edge_of, payload, way_to
 from framework.watch import unwatched
 from kernels import dtypes
+from kernels.dtypes import OF_NUMPY
 from kernels.gpu import arrays
 
 _new = object.__new__
@@ -44,37 +45,45 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], *, alone
     `alone`: nobody else has the inputs, and the result is no view of them.
     """
     tracer = ambient.detour if unusual.threads else None
-    count, in_memory = len(inputs), tracer is None
-    if tracer is None:
-        out = _new(Tensor)
-        try:
-            if count == 2:  # the most frequent; spared is the making of a list, 0.3 µs of 3
-                x, y = inputs
-                x, y = x._data if isinstance(x, Tensor) else x, y._data if isinstance(y, Tensor) else y
-                out._data = op.compute(x, y, **attrs)
-            else:
-                out._data = op.compute(*[x._data if isinstance(x, Tensor) else x for x in inputs], **attrs)
-        except AttributeError:
-            if all(x._data is not None for x in inputs if isinstance(x, Tensor)):
-                raise
-            in_memory = False
-            out._data = op.compute(*[payload(x) if isinstance(x, Tensor) else x for x in inputs], **attrs)
-    elif tracer.drives:
+    if tracer is not None:
+        if not tracer.drives:
+            return unwatched(_recorded, tracer, op, inputs, attrs, alone)
         out = tracer.apply(op, inputs, attrs)
+        in_memory = False
     else:
-        return unwatched(_recorded, tracer, op, inputs, attrs, alone)
-    if in_memory and type(out._data) is not np.ndarray:
-        require_one_device(inputs)
+        out = _new(Tensor)
+        in_memory = _computed(op, inputs, attrs, out)
     if isinstance(op, Movement) and not alone:
         _link_view(out, inputs[0], op, attrs)
     if op.grads:
-        if not in_memory:
+        if not in_memory or op.variadic or len(inputs) > 2:
             record(op, inputs, attrs, out)
-        elif 0 < count <= 2 and not op.variadic:
-            record_real(op, inputs[0], inputs[1] if count == 2 else None, attrs, out)
-        else:
-            record(op, inputs, attrs, out)
+        elif inputs and out._data.dtype in _FLOATING:  # type: ignore[union-attr]
+            record_real(op, inputs[0], inputs[1] if len(inputs) == 2 else None, attrs, out)
     return out
+
+
+def _computed(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], out: Tensor) -> bool:
+    """Give `out` the value of `op`; whether all inputs were in memory."""
+    try:
+        if len(inputs) == 1:  # spared is the making of a list, 0.2 µs of 2
+            (x,) = inputs
+            made = op.value((x._data if isinstance(x, Tensor) else x,), attrs)
+        elif len(inputs) == 2:
+            x, y = inputs
+            x, y = x._data if isinstance(x, Tensor) else x, y._data if isinstance(y, Tensor) else y
+            made = op.value((x, y), attrs)
+        else:
+            made = op.value(tuple([x._data if isinstance(x, Tensor) else x for x in inputs]), attrs)
+    except AttributeError:
+        if all(x._data is not None for x in inputs if isinstance(x, Tensor)):
+            raise
+        out._data = op.value(tuple([payload(x) if isinstance(x, Tensor) else x for x in inputs]), attrs)
+        return False
+    out._data = made
+    if type(made) is not np.ndarray:
+        require_one_device(inputs)
+    return True
 
 
 def require_one_device(inputs: Iterable[Any]) -> None:
@@ -103,8 +112,9 @@ def apply_reshaped(op: Op, x: Tensor, attrs: Mapping[str, Any], shape: tuple[int
     tracer = ambient.detour if unusual.threads else None
     if x._data is not None and tracer is None:
         out = _new(Tensor)
-        out._data = op.compute(x._data, **attrs).reshape(shape)
-        record_real(op, x, None, attrs, out)
+        made = out._data = op.value((x._data,), attrs).reshape(shape)
+        if made.dtype in _FLOATING:
+            record_real(op, x, None, attrs, out)
         return out
     with no_grad():
         out = apply_op(reshape, (apply_op(op, (x,), attrs),), {"shape": shape}, alone=True)
@@ -134,19 +144,25 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
                 return
     # To a recording a view that existed is memory of its own: what it views is another's in another call.
     viewed = source._base is not None and source._view_kind != DETACHED
-    through = viewed and (made is not None or given is None)
-    out._storage = source._storage
-    out._base = source._base if through else source
+    memory = out._memory = source._memory or source._storage
+    if viewed and (made is not None or given is None):
+        out._base, out._view = source._base, (*source._view, (op, attrs))
+    else:
+        out._base, out._view = source, ((op, attrs),)
     if made is None:
         out._deferred = None  # a view is computed from its base
-    out._view = (*source._view, (op, attrs)) if through else ((op, attrs),)
-    if not ambient.grad_enabled or (viewed and source._view_kind == MADE_WITHOUT_GRAD):
+    if not unusual.threads:
+        out._view_version = memory.writes + memory.clock.time
+    else:
+        out._view_version = out._version
+        if not ambient.grad_enabled:
+            out._view_kind = MADE_WITHOUT_GRAD
+    if viewed and source._view_kind == MADE_WITHOUT_GRAD:
         out._view_kind = MADE_WITHOUT_GRAD
-    out._view_version = out._storage.version if made is not None and not unusual.threads else out._version
 
 
 def record_real(op: Op, x: Any, y: Any, attrs: Mapping[str, Any], out: Tensor) -> None:
-    """`record` of a result in memory, of operands in memory: one, with `y` None, or two."""
+    """`record` of a floating result in memory, of operands in memory: one, with `y` None, or two."""
     if unusual.threads and not ambient.grad_enabled:
         return
     first = second = None
@@ -172,13 +188,13 @@ def record_real(op: Op, x: Any, y: Any, attrs: Mapping[str, Any], out: Tensor) -
         wanted, edges, shapes = 2, (second,), (y._data.shape,)  # type: ignore[union-attr]
     else:
         wanted, edges, shapes = 3, (first, second), (x._data.shape, y._data.shape)  # type: ignore[union-attr]
-    data: Any = out._data
-    if data.dtype not in _FLOATING:
-        return
-    positions, reads = saved_levels(op, 1 if y is None else 2, wanted)
+    plan = op.plans.get(wanted)
+    if plan is None:
+        plan = op.plans[wanted] = saved_levels(op, 1 if y is None else 2, wanted)
+    positions, reads = plan
     if len(positions) != len(edges):
         return record(op, (x,) if y is None else (x, y), attrs, out)
-    node = out._node = _new(OpNode)
+    node = out._node = OpNode()  # type: ignore[call-arg]  # a fifth quicker than object.__new__
     node.label = node.hooks = node.retained = None
     node.sequence = next_sequence()
     node.op, node.attrs, node.positions = op, attrs, positions
@@ -195,68 +211,47 @@ def record_real(op: Op, x: Any, y: Any, attrs: Mapping[str, Any], out: Tensor) -
                 memory = t._storage
             elif memory is None:  # nobody else has the output yet
                 memory = t._memory = Storage()
-            entry = saved[slot] = _new(Saved)
+            entry = saved[slot] = Saved()
             entry.data, entry.storage = t._data, memory
             entry.version = memory.writes + memory.clock.time
             entry.tensor = t if slot else None
             entry.edge = None
         else:
-            saved[slot] = TypeOnly(t._data.shape, t.dtype)  # type: ignore[union-attr]
+            entry = saved[slot] = _new(TypeOnly)
+            entry.shape, entry.dtype = t._data.shape, OF_NUMPY[t._data.dtype]  # type: ignore[union-attr]
 
 
 def record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], out: Tensor) -> None:
     """Give the result of `op` its place in the gradient graph, where a gradient flows to an input."""
     if unusual.threads and not ambient.grad_enabled:
         return
-    edges: list[Edge | None] = []
-    wanted, bit = 0, 1
-    for x in inputs:
-        edge = None
+    found: dict[int, Edge] = {}
+    wanted = 0
+    for i, x in enumerate(inputs):
         if isinstance(x, Tensor) and (x._node is not None or x._requires_grad or x._base is not None):
             edge = edge_of(x)
             if edge is not None:
-                wanted |= bit
-        edges.append(edge)
-        bit <<= 1
-    if wanted and out.dtype.is_floating_point:
-        out._node = op_node(op, inputs, attrs, out, edges, wanted)
-
-
-def op_node(
-    op: Op,
-    inputs: tuple[Any, ...],
-    attrs: Mapping[str, Any],
-    out: Tensor,
-    edges: list[Edge | None],
-    wanted: int,
-) -> OpNode | None:
-    """The node of one application, saving exactly what the gradient rules read; None when no rule asks.
-
-    `edges` has one entry per input, and `wanted` one bit, set where there is an edge.
-    """
-    count = len(inputs)
-    positions, reads = saved_levels(op, count, wanted)
+                wanted |= 1 << i
+                found[i] = edge
+    if not wanted or out.dtype.category != dtypes.FLOATING:
+        return
+    positions, reads = saved_levels(op, len(inputs), wanted)
     if not positions:
-        return None
-    saved: list[Any] = [None] * (count + 1)
+        return
+    saved: list[Any] = [None] * (len(inputs) + 1)
     for slot, level in reads:
         if slot == 0:
             saved[0] = saved_entry(out, level, is_output=True)
-        elif isinstance(inputs[slot - 1], Tensor):
-            saved[slot] = saved_entry(inputs[slot - 1], level)
+        elif isinstance(x := inputs[slot - 1], Tensor):
+            saved[slot] = saved_entry(x, level)
         else:
             # A rule may meet a number without the tensor that gave it its dtype.
-            saved[slot] = op.typed(inputs)[slot - 1]
-    node = _new(OpNode)
-    node.label = node.hooks = node.retained = None
-    node.sequence = next_sequence()
-    node.op, node.attrs, node.positions, node.saved = op, attrs, positions, saved
-    if len(positions) == count:
-        node.edges, node.shapes = tuple(edges), tuple([shape_of(x) for x in inputs])
-    else:
-        node.edges = tuple([edges[i] for i in positions])
-        node.shapes = tuple([shape_of(inputs[i]) for i in positions])
-    return node
+            saved[slot] = x if type(x) is np.ndarray else op.typed(inputs)[slot - 1]
+    edges, shapes = [], []
+    for i in positions:
+        edges.append(found[i])
+        shapes.append(shape_of(inputs[i]))
+    out._node = OpNode.made(op, attrs, tuple(edges), positions, saved, tuple(shapes))
 
 
 def create_op(like: Tensor, op: Op, attrs: Mapping[str, Any]) -> Tensor:

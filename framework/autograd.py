@@ -410,7 +410,9 @@ def _save(ctx: FunctionCtx, outputs: tuple[Any, ...]) -> None:
             ctx.saved.append(None)
             continue
         number = next((i for i, out in enumerate(outputs) if out is x), -1)
-        entry = Saved(payload(x), x._storage, x._version, None if number >= 0 and not is_recording() else x)
+        entry = Saved.made(
+            payload(x), x._storage, x._version, None if number >= 0 and not is_recording() else x
+        )
         ctx.saved.append((entry, number))
     ctx.to_save = ()
 

@@ -174,8 +174,9 @@ def _inferred(data: Any, array: np.ndarray[Any, Any]) -> DType:
 
 def _filled(shape: tuple[int, ...], value: Number, dtype: DType, device: Any, requires_grad: bool) -> Tensor:
     number = creating(device)
-    if any(n < 0 for n in shape):
-        raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    for n in shape:
+        if n < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
     if isinstance(value, RuntimeOperand):
         # One times the number is the number, whatever its sign or kind.
         one = created(full_op, {"shape": shape, "value": 1.0, "dtype": dtype}, number)

@@ -37,8 +37,9 @@ def _arrays(node: OpNode) -> list[Any]:
             if storage is not None and storage.writes + storage.clock.time != entry.version:
                 entry.check(node)
             arguments.append(data if type(data) is np.ndarray else _in_memory(entry))
+        elif entry is None or type(entry) is TypeOnly:
+            arguments.append(entry)  # of what is only a type rules read no more than shape and dtype
         else:
-            # Of what is only a type rules read no more than shape and dtype.
             arguments.append(payload(entry) if isinstance(entry, Tensor) else entry)
     return arguments
 
@@ -46,8 +47,9 @@ def _arrays(node: OpNode) -> list[Any]:
 def _in_memory(entry: Saved) -> Any:
     """A value that was saved deferred: what memory holds, as eagerly, where `.data` may have written."""
     t = entry.tensor
-    there = t is not None and t._data is not None and t._storage is entry.storage
-    return t._data if there else known(entry.data)
+    if t is not None and t._data is not None and t._storage is entry.storage:
+        return t._data
+    return known(entry.data)
 
 
 def _payloads(node: OpNode) -> list[Any]:
@@ -142,12 +144,15 @@ class Walk:
             if end is None:
                 return []
             edges, gradients, fresh = [end[0]], [end[1]], end[2]
-        with GradMode(self.create_graph):
-            if is_recording() and _is_ours(edges):
-                with made_at(user_line()):
-                    unwatched(self._walk, edges, gradients, fresh)
-            else:
-                self._walk(edges, gradients, fresh)
+        if self.create_graph or unusual.threads:
+            with GradMode(self.create_graph):
+                if is_recording() and _is_ours(edges):
+                    with made_at(user_line()):
+                        unwatched(self._walk, edges, gradients, fresh)
+                else:
+                    self._walk(edges, gradients, fresh)
+        else:
+            self._walk(edges, gradients, fresh)
         return [] if self.targets is None else [self.found.get(edge) for edge in self.targets]
 
     def _descend(self, edge: Edge, g: Any) -> tuple[Edge, Any, bool] | None:
@@ -202,9 +207,13 @@ class Walk:
         node, number = edge
         if self.needed is not None and node not in self.needed:
             return
-        is_leaf = isinstance(node, Tensor)
+        is_leaf, awaited = isinstance(node, Tensor), 0
+        if is_leaf:
+            awaited = self.awaited[node] = self.awaited[node] - 1
         buffer = self.buffers.get(node)
         if buffer is None:
+            if is_leaf and not awaited and g is not None:
+                return self._arrive(node, [g], fresh)  # all that it gets
             buffer = self.buffers[node] = _Buffer(1 if is_leaf else node.output_count)
             # Nodes are numbered after their inputs: the highest number has heard from everyone. Leaves are
             # not numbered.
@@ -212,10 +221,8 @@ class Walk:
                 heapq.heappush(self.heap, (-node.sequence, node))
         if g is not None:
             buffer.add(number, g, fresh)
-        if is_leaf:
-            self.awaited[node] -= 1
-            if not self.awaited[node]:
-                self._complete(node)
+        if is_leaf and not awaited:
+            self._complete(node)
 
     def _complete(self, leaf: Tensor) -> None:
         """Hand on what a leaf has got."""
@@ -226,7 +233,8 @@ class Walk:
     def _visit(self, node: Node, buffer: _Buffer) -> None:
         grads = buffer.grads
         if node.hooks or node.retained:
-            _run_hooks(node, grads)
+            with GradMode(self.create_graph):
+                _run_hooks(node, grads)
         if self.targets is not None:
             self._note(node, grads)
         if self.needed is not None and not any(
@@ -234,17 +242,23 @@ class Walk:
         ):
             return
         ours = isinstance(node, OpNode)  # what a user's backward returns may be held elsewhere
-        results = (self.rule if ours else type(node).gradients)(node, grads, self.unpack)
+        if ours:
+            results = self.rule(node, grads, self.unpack)
+        else:
+            with GradMode(self.create_graph):
+                results = node.gradients(grads, self.unpack)
         for edge, g in zip(node.edges, results, strict=True):
             if edge is not None and (g is not None or isinstance(edge[0], Tensor)):
-                self._send(edge, g, ours and all(g is not other for other in grads) and _is_fresh(g))
+                self._send(edge, g, ours and g is not grads[0] and _is_fresh(g))
         if not self.retain_graph:
             node.release()
 
     def _arrive(self, leaf: Tensor, grads: list[Any], fresh: bool) -> None:
         """Hand the gradient of a leaf to who asked for it."""
-        for hook in list((leaf._hooks or {}).values()):
-            grads[0], fresh = _hooked(hook, grads[0]), False
+        if leaf._hooks:
+            with GradMode(self.create_graph):
+                for hook in list(leaf._hooks.values()):
+                    grads[0], fresh = _hooked(hook, grads[0]), False
         if self.targets is None:
             accumulate(leaf, grads[0], self.create_graph, fresh)
         else:
@@ -372,10 +386,13 @@ def accumulate(t: Tensor, g: Any, create_graph: bool, fresh: bool) -> None:
         if isinstance(g, Deferred):
             g = g.kept()
         elif arrays.is_array(g):
-            g = _placed(t, g) if fresh else arrays.copied(_placed(t, g))
+            if type(g) is not np.ndarray or type(t._data) is not np.ndarray:
+                g = _placed(t, g)
+            g = g if fresh else arrays.copied(g)
         set_grad(t, wrap(g))
     else:
         write(before, add(payload(before), payload(g) if isinstance(g, Tensor) else g))
     if t._post_accumulate_hooks:
-        for hook in list(t._post_accumulate_hooks.values()):
-            hook(t)
+        with GradMode(create_graph):
+            for hook in list(t._post_accumulate_hooks.values()):
+                hook(t)

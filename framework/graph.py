@@ -21,7 +21,7 @@ from compiler.ops.reduction import sum_to
 from compiler.sizes import any_symbolic, same_shape
 from compiler.types import TensorType
 from framework.deferred import Deferred
-from framework.state import ambient
+from framework.state import ambient, unusual
 from kernels.gpu import arrays
 
 # Nodes are numbered with gaps, so that a node that comes to stand for several leaves room for the others.
@@ -85,14 +85,25 @@ class Saved:
     """A value kept for backward, with the version it had. `tensor` is the input it came from, None for an
     output."""
 
+    # Filled in by who makes one: an __init__ would take as long as the rest.
     __slots__ = ("data", "edge", "storage", "tensor", "version")
 
-    def __init__(self, data: Any, storage: Any, version: int, tensor: Any) -> None:
-        self.edge: Edge | None = None
-        self.data = data
-        self.storage = storage
-        self.version = version
-        self.tensor = tensor
+    data: Any
+    storage: Any
+    version: int
+    tensor: Any
+    edge: Edge | None
+
+    @staticmethod
+    def made(data: Any, storage: Any, version: int, tensor: Any) -> Saved:
+        """A value with all that is known of it."""
+        entry = Saved()
+        entry.data = data
+        entry.storage = storage
+        entry.version = version
+        entry.tensor = tensor
+        entry.edge = None
+        return entry
 
     def check(self, node: Node) -> None:
         """Raise RuntimeError when the value was modified in place since it was saved."""
@@ -160,6 +171,8 @@ class OpNode(Node):
     positions: tuple[int, ...]
     saved: list[Any] | None
     shapes: tuple[tuple[int, ...], ...]
+
+    __init__ = object.__init__  # type: ignore[assignment]  # filled in by who makes one, as a Saved is
 
     @classmethod
     def made(
@@ -257,12 +270,13 @@ def saved_entry(t: Any, level: int, is_output: bool = False) -> Saved | TypeOnly
     if level == TYPE_ONLY:
         return TypeOnly(shape_of(t), t.dtype)
     assert level == VALUE, f"unknown level {level}"
-    tracer = ambient.tracer
+    tracer = ambient.tracer if unusual.threads else None
+    storage = t._memory or t._storage
     if tracer is None:
         # An output is not kept itself: its node would keep it, and it its node.
-        return Saved(t._data, t._storage, t._storage.version, None if is_output else t)
-    storage = t._memory or t._storage
-    return Saved(tracer.read(t), storage, tracer.version(t), None if is_output and tracer.drives else t)
+        version = storage.writes + storage.clock.time
+        return Saved.made(t._data, storage, version, None if is_output else t)
+    return Saved.made(tracer.read(t), storage, tracer.version(t), None if is_output and tracer.drives else t)
 
 
 @cache

@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from compiler.ops import movement
 from compiler.ops.creation import full_like
 from compiler.ops.movement import to_write_through
+from compiler.ops.op import Elementwise, quiet
 from framework.apply import apply_op
-from framework.graph import Edge, Node, OpNode, Saved
+from framework.graph import Edge, Node, OpNode, Saved, next_sequence, shape_of
 from framework.promotion import as_operand, can_cast, convert, scalar
 from framework.size import Size
-from framework.state import ambient
+from framework.small import weak
+from framework.state import ambient, unusual
 from framework.tensor import (
     DETACHED,
     MADE_WITHOUT_GRAD,
@@ -77,22 +81,31 @@ def assign(t: Tensor, new: Any, name: str) -> Tensor:
 
 
 def update(
-    t: Tensor, compute: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+    t: Tensor,
+    compute: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    name: str,
+    op: Elementwise | None = None,
 ) -> Tensor:
-    """`t` replaced by `compute(t, *args, **kwargs)`, as `t.name_(*args)`; returns `t`."""
+    """`t` replaced by `compute(t, *args, **kwargs)`, as `t.name_(*args)`; returns `t`. `op` is what `compute`
+    does on two operands of one dtype."""
     require_writable(t)
     for x in args:
-        if isinstance(x, Tensor) and x._storage is t._storage and x is not t:
+        if isinstance(x, Tensor) and x is not t and x._memory is t._memory is not None:
             _refuse_partial_overlap(t, x)
-    started = _now() if ambient.grad_enabled else 0
+    recorded = not unusual.threads or ambient.grad_enabled
+    if op is not None and len(args) == 1 and not kwargs and _done_in_memory(op, t, args[0], recorded):
+        return t
+    started = next_sequence() if recorded else 0
     new = compute(t, *args, **kwargs)
-    if new.shape != t.shape:
+    if shape_of(new) != shape_of(t):
         raise RuntimeError(
             f"output with shape {list(t.shape)} doesn't match the broadcast shape {list(new.shape)}: {name} "
             "cannot grow its "
             "tensor; use the out-of-place operation"
         )
-    if not can_cast(new.dtype, t.dtype):
+    if new.dtype is not t.dtype and not can_cast(new.dtype, t.dtype):
         raise RuntimeError(
             f"result type {new.dtype.name.capitalize()} can't be cast to the desired output type "
             f"{t.dtype.name}: {name} "
@@ -105,6 +118,28 @@ def update(
         _freeze_operand(new._node, t, started)
     _write(t, new, cuts=False)
     return t
+
+
+def _done_in_memory(op: Elementwise, t: Tensor, other: Any, recorded: bool) -> bool:
+    """Compute `op` of `t` and `other` right into the memory of `t`, if it leaves no history and is one
+    function of NumPy's on one dtype; whether that was so."""
+    x = t._data
+    if type(x) is not np.ndarray or (unusual.threads and ambient.detour is not None):
+        return False
+    y = other._data if isinstance(other, Tensor) else weak(other, x.dtype)
+    function = op.direct.get(x.dtype)
+    if type(y) is not np.ndarray or y.dtype is not x.dtype or not isinstance(function, np.ufunc):
+        return False
+    if recorded and (edge_of(t) is not None or (isinstance(other, Tensor) and edge_of(other) is not None)):
+        return False
+    try:
+        quiet(function, x, y, x)
+    except (ValueError, RuntimeError):
+        return False  # before anything is written: it is said in our words, or done in another context
+    t._storage.writes += 1
+    if recorded:
+        _rebase(t, None)
+    return True
 
 
 def require_writable(t: Tensor) -> None:
@@ -121,7 +156,7 @@ def require_writable(t: Tensor) -> None:
             "location. "
             "Please clone() the tensor before performing the operation."
         )
-    if not ambient.grad_enabled:
+    if unusual.threads and not ambient.grad_enabled:
         return
     if t._requires_grad and t._node is None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
@@ -186,10 +221,6 @@ def _fitted(t: Tensor, new: Tensor, name: str) -> Tensor:
     return apply_op(movement.expand, (new,), {"shape": shape})
 
 
-def _now() -> int:
-    return Node(()).sequence
-
-
 def _freeze_operand(node: Node | None, t: Tensor, started: int) -> None:
     """Nodes made since `started` saved `t` before the write: let them keep that value, as PyTorch's in-place
     rules do."""
@@ -209,11 +240,11 @@ def _freeze_operand(node: Node | None, t: Tensor, started: int) -> None:
 def _write(t: Tensor, new: Tensor, cuts: bool) -> None:
     """Store `new` in `t`; `cuts` when its value does not come from `t`, so that the old history gets
     zeros."""
-    recorded = ambient.grad_enabled
+    recorded = not unusual.threads or ambient.grad_enabled
     old_edge = edge_of(t) if recorded else None
     new_edge = edge_of(new) if recorded else None
     data = payload(new)
-    if new._storage is t._storage and arrays.is_array(data):
+    if new._memory is t._memory is not None and arrays.is_array(data):
         data = data.copy()
     write(t, data)
     if not recorded:

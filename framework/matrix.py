@@ -63,18 +63,18 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     left, right = shape_of(a), shape_of(b)
     if len(left) == 2 == len(right):
         return _mm(a, b, left, right)
-    if a.ndim == 0 or b.ndim == 0:
+    if not left or not right:
         raise RuntimeError(
             f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D; use * "
             "with scalars"
         )
-    if a.ndim == 1 and b.ndim == 1:
+    if len(left) == 1 == len(right):
         return dot(a, b)
-    if a.ndim == 1:
+    if len(left) == 1:
         return squeeze(matmul(unsqueeze(a, 0), b), -2)
-    if b.ndim == 1:
+    if len(right) == 1:
         return squeeze(matmul(a, unsqueeze(b, 1)), -1)
-    if b.ndim == 2 and a.ndim > 2:
+    if len(right) == 2 and len(left) > 2:
         # One large product instead of one per batch element, and no broadcast copy of b's gradient.
         rows = mm(reshape(a, (math.prod(left[:-1]), left[-1])), b)
         return labelled("UnsafeViewBackward0", reshape(rows, (*left[:-1], right[-1])))
@@ -124,9 +124,10 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
 
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """Sum of products of two vectors."""
-    if input.ndim != 1 or tensor.ndim != 1:
+    left, right = shape_of(input), shape_of(tensor)
+    if len(left) != 1 or len(right) != 1:
         raise RuntimeError(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
-    if input.shape != tensor.shape:
+    if left != right:
         raise RuntimeError(
             "inconsistent tensor size, expected tensor "
             f"{list(input.shape)} and src {list(tensor.shape)} to have the same number of elements"

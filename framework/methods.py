@@ -10,6 +10,7 @@ from typing import Any
 
 from compiler.errors import TraceError
 from compiler.ops import arithmetic, compare
+from compiler.ops.op import Elementwise
 from framework import (
     access,
     autograd,
@@ -53,9 +54,9 @@ _IN_PLACE = """
     subtract tan tanh tril triu true_divide trunc xlogy """.split()
 
 
-def _in_place(compute: Callable[..., Any], name: str) -> Callable[..., Tensor]:
+def _in_place(compute: Callable[..., Any], name: str, op: Elementwise | None = None) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return inplace.update(self, compute, args, kwargs, name)
+        return inplace.update(self, compute, args, kwargs, name, op)
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"In-place form of `{name[:-1]}`; returns the tensor."
@@ -223,6 +224,9 @@ def _attach() -> None:
         setattr(Tensor, f"__r{name}__", _reflected(function))
         setattr(Tensor, f"__i{name}__", _in_place(function, f"{name}_"))
     for name, (op, general) in _OPS.items():
+        in_place = _in_place(_OPERATORS[name], f"{op.name}_", op)
+        setattr(Tensor, f"{op.name}_", in_place)
+        setattr(Tensor, f"__i{name}__", in_place)
         setattr(Tensor, f"__{name}__", small.binary(op, _operator(general)))
         setattr(Tensor, f"__r{name}__", _reflected(small.binary(op, general)))
     for name in _COMPARISONS:

@@ -63,8 +63,8 @@ class Extremum(NamedTuple):
 
 
 def _reduced(op: Op, x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
-    if op is reduction.sum and axes and not keepdim and len(axes) == len(shape_of(x)):
-        return labelled("SumBackward0", apply_reshaped(op, x, {"axes": axes}, ()))
+    if op is reduction.sum and axes and not keepdim:
+        return apply_reshaped(op, x, {"axes": axes}, _dropped(x, axes))
     kept = apply_op(op, (x,), {"axes": axes})
     if keepdim or not axes:
         return kept
@@ -101,7 +101,7 @@ def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType |
         dtype = dtypes.int64
     x = input if dtype is None else convert(input, dtype)
     out = _reduced(reduction.sum, x, axis_indices(dim, x.ndim), keepdim)
-    return labelled("SumBackward0", out) if dim is None else out
+    return labelled("SumBackward0" if dim is None else "SumBackward1", out)
 
 
 def prod(

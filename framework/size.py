@@ -41,6 +41,11 @@ def shape_argument(args: tuple[Any, ...]) -> tuple[int, ...]:
     """`f(2, 3)`, `f((2, 3))`, `f([2, 3])` and `f(Size)` all mean the shape (2, 3). Raises TypeError
     otherwise."""
     sizes = args[0] if len(args) == 1 and isinstance(args[0], tuple | list) else args
+    for n in sizes:
+        if type(n) is not int:
+            break
+    else:
+        return tuple(sizes)
     try:
         return tuple([n if is_symbolic(n) else n.__index__() for n in sizes])
     except AttributeError:

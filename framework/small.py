@@ -19,6 +19,7 @@ from kernels import dtypes
 from kernels.memory import LARGE
 
 _new = object.__new__
+ndarray = np.ndarray
 _NOTHING: dict[str, Any] = {}
 # By the type of a Python number, the dtypes that it does not change.
 _KEPT = {
@@ -41,7 +42,7 @@ def unary(op: Elementwise, otherwise: Callable[[Any], Any]) -> Callable[[Any], A
                     except (RuntimeError, ValueError, TypeError):
                         return otherwise(input)  # it is done in another context
                     out = _new(Tensor)
-                    out._data = made if type(made) is np.ndarray and made.flags.c_contiguous else owned(made)
+                    out._data = made if type(made) is ndarray and made.flags.c_contiguous else owned(made)
                     if input._node is not None or input._requires_grad or input._base is not None:
                         record_real(op, input, None, _NOTHING, out)
                     return out
@@ -63,21 +64,21 @@ def binary(op: Elementwise, otherwise: Callable[[Any, Any], Any]) -> Callable[[A
         if left is None:
             if right is None:
                 return otherwise(input, other)
-            x = left = _weak(x, right.dtype)
+            x = left = weak(x, right.dtype)
         elif right is None:
-            y = right = _weak(y, left.dtype)
+            y = right = weak(y, left.dtype)
         if left is None or right is None:
             return otherwise(input, other)
         dtype = left.dtype
         compute = op.direct.get(dtype)
-        if compute is None or right.dtype is not dtype or left.nbytes >= LARGE or right.nbytes >= LARGE:
+        if compute is None or right.dtype is not dtype or left.nbytes + right.nbytes >= LARGE:
             return otherwise(input, other)
         try:
             made = quiet(compute, left, right)
         except (ValueError, RuntimeError, TypeError):
             return otherwise(input, other)  # it is said in our words, or done in another context
         out = _new(Tensor)
-        out._data = made if type(made) is np.ndarray and made.flags.c_contiguous else owned(made)
+        out._data = made if type(made) is ndarray and made.flags.c_contiguous else owned(made)
         if op.grads:
             record_real(op, x, y, _NOTHING, out)
         return out
@@ -91,7 +92,7 @@ def _called(function: Callable[..., Any], name: str, like: Callable[..., Any]) -
     return function
 
 
-def _weak(number: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+def weak(number: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
     """A Python number in a dtype that it does not change, None for any other operand."""
     kept = _KEPT.get(type(number))
     found = None if kept is None else kept.get(dtype)

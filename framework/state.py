@@ -117,7 +117,7 @@ def structure_changed() -> None:
 
 def is_recording() -> bool:
     """Whether ops are being recorded for a replay, which runs no Python."""
-    return ambient.tracer is not None and not ambient.tracer.drives
+    return bool(unusual.threads) and ambient.tracer is not None and not ambient.tracer.drives
 
 
 def runtime_scalar(read: Callable[[], float]) -> Any:

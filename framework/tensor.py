@@ -24,10 +24,9 @@ from framework.graph import Edge, Node, OpNode, TypeOnly
 from framework.handle import RemovableHandle
 from framework.layout import Geometry, Step, answered, is_row_major, itself
 from framework.size import Size, axis_index
-from framework.state import ambient, is_recording, structure, structure_changed
+from framework.state import ambient, is_recording, structure, structure_changed, unusual
 from framework.storage import Storage, placement
-from kernels import dtypes
-from kernels.dtypes import DType
+from kernels.dtypes import OF_NUMPY, DType
 from kernels.gpu import arrays
 
 Array = np.ndarray[Any, Any]
@@ -86,7 +85,7 @@ class Tensor(Attached):
     def dtype(self) -> DType:
         """Element type."""
         data = self._data
-        return type_of(self).dtype if data is None else _DTYPES[data.dtype]
+        return type_of(self).dtype if data is None else OF_NUMPY[data.dtype]
 
     @property
     def ndim(self) -> int:
@@ -143,7 +142,8 @@ class Tensor(Attached):
 
     def numel(self) -> int:
         """Number of elements."""
-        return self.shape.numel()
+        data = self._data
+        return self.shape.numel() if data is None else data.size
 
     def stride(self, dim: int | None = None) -> Any:
         """Distance in elements between neighbours along each dimension, or along one."""
@@ -230,7 +230,8 @@ class Tensor(Attached):
     @property
     def grad(self) -> Tensor | None:
         """The accumulated gradient, None before the first backward."""
-        return self._grad if ambient.tracer is None else ambient.tracer.grad(self)
+        tracer = ambient.tracer if unusual.threads else None
+        return self._grad if tracer is None else tracer.grad(self)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -312,7 +313,8 @@ class Tensor(Attached):
 
     @property
     def _version(self) -> int:
-        return self._storage.version if ambient.tracer is None else ambient.tracer.version(self)
+        tracer = ambient.tracer if unusual.threads else None
+        return self._storage.version if tracer is None else tracer.version(self)
 
     def _is_view(self) -> bool:
         return self._base is not None
@@ -406,13 +408,12 @@ def _device_of(t: Tensor) -> device:
     return place_of(arrays.number_of(t._data))
 
 
-_DTYPES = {d.numpy: d for d in dtypes.DTYPES.values()}
 _new = object.__new__
 
 
 def payload(t: Tensor) -> Any:
     """What ops compute on: the ndarray, or under capture the IR value or deferred value of `t`."""
-    tracer = ambient.tracer
+    tracer = ambient.tracer if unusual.threads else None
     if tracer is not None:
         return tracer.read(t)
     return _elsewhere(t) if t._data is None else t._data
@@ -449,7 +450,7 @@ def refuse_dead(t: Tensor) -> NoReturn:
 
 def wrap(data: Any) -> Tensor:
     """A new Tensor of an op's result."""
-    tracer = ambient.tracer
+    tracer = ambient.tracer if unusual.threads else None
     if tracer is not None:
         return tracer.wrap(data)
     t = _new(Tensor)
@@ -459,12 +460,13 @@ def wrap(data: Any) -> Tensor:
 
 def concrete(t: Tensor) -> Array:
     """The array of `t`. Raises TraceError under capture, where it does not exist yet."""
-    return payload(t) if ambient.tracer is None else ambient.tracer.concrete(t)
+    tracer = ambient.tracer if unusual.threads else None
+    return payload(t) if tracer is None else tracer.concrete(t)
 
 
 def write(t: Tensor, data: Any) -> None:
     """Overwrite the elements of `t`; every tensor of its memory sees it."""
-    tracer = ambient.tracer
+    tracer = ambient.tracer if unusual.threads else None
     if tracer is not None:
         tracer.write(t, data)
         return
@@ -479,8 +481,9 @@ def write(t: Tensor, data: Any) -> None:
 
 def set_grad(t: Tensor, gradient: Tensor | None) -> None:
     """Make `gradient` the `.grad` of `t`."""
-    if ambient.tracer is not None:
-        ambient.tracer.set_grad(t, gradient)
+    tracer = ambient.tracer if unusual.threads else None
+    if tracer is not None:
+        tracer.set_grad(t, gradient)
         return
     if gradient is not t._grad:
         t._grad = gradient
@@ -513,8 +516,12 @@ def edge_of(t: Tensor) -> Edge | None:
 
     A view whose base was written since gets its history anew, from the base's.
     """
-    if t._base is not None and t._view_kind == TRACKED and t._view_version != t._version:
-        _renew_history(t)
+    if t._base is not None and t._view_kind == TRACKED:
+        memory = t._memory
+        known = memory is not None and not unusual.threads
+        version = memory.writes + memory.clock.time if known else t._version  # type: ignore[union-attr]
+        if t._view_version != version:
+            _renew_history(t)
     if t._node is not None:
         return t._node, t._output
     return (t, 0) if t._requires_grad else None

@@ -16,6 +16,7 @@ from compiler.sizes import any_symbolic, known_equal
 from framework.access import keep_in_step
 from framework.apply import apply_op
 from framework.elementwise import labelled
+from framework.graph import shape_of
 from framework.promotion import convert, result_type
 from framework.size import Size, axis_index, axis_indices, shape_argument
 from framework.storage import placement, root_of
@@ -30,7 +31,10 @@ def _reshaped(input: Tensor, shape: tuple[int, ...], name: str = "ViewBackward0"
 
 def _resolved(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
     """`shape` with its -1, if any, worked out. Raises RuntimeError when `count` elements do not fit."""
-    if all(map(_is_size, shape)):
+    for n in shape:
+        if type(n) is not int or n < 0:
+            break
+    else:
         if math.prod(shape) == count:
             return shape
         raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}")
@@ -53,10 +57,6 @@ def _resolved(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
     if math.prod(shape) != count:
         raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}")
     return shape
-
-
-def _is_size(n: Any) -> bool:
-    return type(n) is int and n >= 0
 
 
 def reshape(input: Tensor, *args: Any, shape: Any = None) -> Tensor:
@@ -141,18 +141,16 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     """Without the dimensions of size 1: all, or those of `dim` that are."""
-    axes = axis_indices(dim, input.ndim) if dim is None or dim != () else ()
-    return _reshaped(
-        input,
-        tuple(n for i, n in enumerate(input.shape) if i not in axes or n != 1),
-        f"SqueezeBackward{0 if dim is None else 1}",
-    )
+    shape = shape_of(input)
+    axes = axis_indices(dim, len(shape)) if dim is None or dim != () else ()
+    kept = tuple([n for i, n in enumerate(shape) if i not in axes or n != 1])
+    return _reshaped(input, kept, "SqueezeBackward0" if dim is None else "SqueezeBackward1")
 
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """With a dimension of size 1 before `dim`."""
-    dim = axis_index(dim, input.ndim + 1)
-    shape = tuple(input.shape)
+    shape = shape_of(input)
+    dim = axis_index(dim, len(shape) + 1)
     return _reshaped(input, (*shape[:dim], 1, *shape[dim:]), "UnsqueezeBackward0")
 
 
@@ -168,8 +166,9 @@ def permute(input: Tensor, *args: Any, dims: Any = None) -> Tensor:
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged."""
-    a, b = axis_index(dim0, input.ndim), axis_index(dim1, input.ndim)
-    order = list(range(input.ndim))
+    rank = input.ndim
+    a, b = axis_index(dim0, rank), axis_index(dim1, rank)
+    order = list(range(rank))
     if order:
         order[a], order[b] = b, a
     return labelled("TransposeBackward0", apply_op(movement.permute, (input,), {"axes": tuple(order)}))
@@ -180,13 +179,13 @@ swapaxes = swapdims = transpose
 
 def t(input: Tensor) -> Tensor:
     """A matrix transposed; tensors of fewer dimensions unchanged."""
-    if input.ndim > 2:
+    rank = input.ndim
+    if rank > 2:
         raise RuntimeError(
-            f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D; use transpose or mT"
+            f"t() expects a tensor with <= 2 dimensions, but self is {rank}D; use transpose or mT"
         )
-    return labelled(
-        "TBackward0", apply_op(movement.permute, (input,), {"axes": tuple(reversed(range(input.ndim)))})
-    )
+    axes = (1, 0) if rank == 2 else tuple(range(rank))
+    return labelled("TBackward0", apply_op(movement.permute, (input,), {"axes": axes}))
 
 
 def adjoint(input: Tensor) -> Tensor:

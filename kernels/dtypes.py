@@ -69,7 +69,8 @@ bfloat16 = DType("bfloat16", np.dtype(ml_dtypes.bfloat16), FLOATING, float32)
 DTYPES: dict[str, DType] = {
     d.name: d for d in (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
 }
-_OF_NUMPY = {d.numpy: d for d in DTYPES.values()}
+# By NumPy's dtype, of those that we store.
+OF_NUMPY = {d.numpy: d for d in DTYPES.values()}
 
 
 def named(name: str) -> DType:
@@ -80,6 +81,6 @@ def named(name: str) -> DType:
 def of_numpy(dtype: np.dtype[Any]) -> DType:
     """The DType of a NumPy dtype. Raises TypeError, naming what exists, for one we do not store."""
     try:
-        return _OF_NUMPY[dtype]
+        return OF_NUMPY[dtype]
     except KeyError:
         raise TypeError(f"no tensor dtype for NumPy {dtype}; there are {', '.join(DTYPES)}") from None

@@ -63,6 +63,28 @@ def _lend(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return np.asarray(_Loan(_take(_rounded(math.prod(shape) * dtype.itemsize)), shape, dtype))
 
 
+# Bytes from which an array in another order is copied before it is read row by row, and bytes of a row that
+# are copied at a time: a cache line. A transposed 4096 x 4096 float32 takes 18 ms, in one go 127.
+_TURNED, _LINE = 1 << 20, 64
+
+
+def in_order(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A row-major copy of a large array whose rows are not its innermost axis; any other array itself."""
+    if x.nbytes < _TURNED or x.flags.c_contiguous or not _is_turned(x):
+        return x
+    out = empty(x.shape, x.dtype)
+    step = max(1, _LINE // x.itemsize)
+    for start in range(0, x.shape[-1], step):
+        out[..., start : start + step] = x[..., start : start + step]
+    return out
+
+
+def _is_turned(x: np.ndarray[Any, Any]) -> bool:
+    """Whether elements along another axis lie closer to each other than along the last."""
+    last = abs(x.strides[-1])
+    return any(0 < abs(stride) < last and n > 1 for n, stride in zip(x.shape, x.strides, strict=True))
+
+
 class _Place:
     """Memory that somebody else owns, as an array interface."""
 

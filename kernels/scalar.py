@@ -11,6 +11,7 @@ survive.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -123,6 +124,12 @@ def _other_sign(k: Any, remainder: Any, y: Any) -> Any:
 _BITS = {np.dtype(np.float32): np.dtype(np.int32), np.dtype(np.float64): np.dtype(np.int64)}
 
 
+@lru_cache(256)
+def _element(x: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A whole number as an array without axes, which np.where takes in a third less time."""
+    return np.asarray(x).astype(dtype)
+
+
 def _is_zero(x: Any, dtype: np.dtype[Any]) -> bool:
     """Whether a number, or an array of this dtype without axes, is 0 and not -0.0."""
     if type(x) is np.ndarray:
@@ -171,12 +178,14 @@ class NumpyScalars:
     random_bits = staticmethod(random_bits)
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
-        if type(y) is np.ndarray and y.size > 2048:
-            bits = _BITS.get(y.dtype)
-            if bits is not None and _is_zero(x, y.dtype):
+        bits = _BITS.get(y.dtype) if type(y) is np.ndarray else None
+        if bits is not None:
+            if y.size > 2048 and _is_zero(x, y.dtype):
                 # Half the time of np.where at 4096 elements, a quarter at 65536. Of bits, that nothing is a
                 # NaN.
                 return self._kept(y, self.invert(condition), bits)
+            if type(x) is int:
+                x = _element(x, y.dtype)
         return np.where(condition, x, y)
 
     def _kept(self, x: Any, condition: Any, bits: np.dtype[Any]) -> Any:

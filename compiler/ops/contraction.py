@@ -24,9 +24,11 @@ class Product(Op):
 
 
 def _matmul(a: Array, b: Array) -> Array:
-    if a.dtype != b.dtype or a.ndim < 2 or b.ndim < 2:
+    if (a.dtype is not b.dtype and a.dtype != b.dtype) or a.ndim < 2 or b.ndim < 2:
         raise TypeError("matmul operands differ")  # `infer` says it better
-    dtype = dtypes.of_numpy(a.dtype)
+    dtype = dtypes.OF_NUMPY[a.dtype]
+    if dtype.compute is None and a.ndim == 2 == b.ndim and type(a) is np.ndarray:
+        return a.dot(b)  # the same routine of BLAS, 0.5 µs sooner
     if dtype.compute is None or (dtype is dtypes.float16 and arrays.is_device(a)):
         return arrays.row_major(np.matmul(a, b))  # of float16 cuBLAS adds in float32 too
     wide = dtype.compute.numpy

@@ -20,7 +20,13 @@ from kernels.gpu import arrays
 
 def _full(*, shape: tuple[int, ...], value: float, dtype: DType, xp: Any = np) -> Any:
     number = typed_number(value, dtype)
-    return np.full(shape, number) if xp is np else xp.full(shape, number.item(), dtype.numpy)
+    if xp is not np:
+        return xp.full(shape, number.item(), dtype.numpy)
+    if type(value) is int and value == 0:
+        return np.zeros(shape, dtype.numpy)
+    made = np.empty(shape, dtype.numpy)
+    made[...] = number
+    return made
 
 
 def _iota(*, shape: tuple[int, ...], axis: int, dtype: DType, xp: Any = np) -> Any:

@@ -86,16 +86,8 @@ def _take_add_type(x: TensorType, index: TensorType, source: TensorType, *, axis
 
 
 def elementwise_positions(shape: tuple[int, ...], index: Array, axis: int) -> Array:
-    """Flat position in `shape` of every element of a gather-like `index`."""
-    if arrays.is_device(index):
-        return _positions_there(shape, index, axis)
-    grid = np.meshgrid(*(np.arange(n) for n in index.shape), indexing="ij", sparse=True)
-    return np.ravel_multi_index(tuple(np.broadcast_arrays(*grid[:axis], index, *grid[axis + 1 :])), shape)
-
-
-def _positions_there(shape: tuple[int, ...], index: Array, axis: int) -> Array:
-    """The same on a GPU, from terms."""
-    arange, total, step = arrays.engine().xp.arange, 0, 1
+    """Flat position in `shape` of every element of a gather-like `index`, which lies inside."""
+    arange, total, step = arrays.namespace(index).arange, 0, 1
     for a in range(len(shape) - 1, -1, -1):
         along = (1,) * a + (index.shape[a],) + (1,) * (len(shape) - a - 1)
         total = (index if a == axis else arange(index.shape[a]).reshape(along)) * step + total

@@ -133,12 +133,14 @@ def _expand_unview(base: Any, new: Any, *, shape: Ints) -> Any:
 def _expand(x: Array, *, shape: Ints) -> Array:
     if x.shape == shape:
         return x.view()  # writable, where a broadcast array is not
-    if type(x) is np.ndarray and x.size == 1 and len(shape) >= x.ndim and x.itemsize != 2:
-        # A tenth of the time; 16-bit dtypes of ml_dtypes export no buffer.
-        return np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
-    if np.broadcast_shapes(x.shape, shape) != shape:
+    new = len(shape) - x.ndim
+    if new < 0 or any(old not in (1, n) for old, n in zip(x.shape, shape[new:], strict=True)):
         raise ValueError("only axes of size 1 grow")  # `infer` says it better
-    return arrays.strided(x, *_expand_view(x.shape, x.strides, 0, shape=shape)[:2])
+    strides = _expand_view(x.shape, x.strides, 0, shape=shape)[1]
+    if type(x) is np.ndarray and x.size and x.flags.c_contiguous and x.itemsize != 2:
+        # A tenth of the time; 16-bit dtypes of ml_dtypes export no buffer.
+        return np.ndarray(shape, x.dtype, x, 0, strides)
+    return arrays.strided(x, shape, strides)
 
 
 # The gradient keeps the expanded shape: who asks sums it down, as for every broadcast input.

@@ -21,7 +21,7 @@ from compiler.ops.op import Op, Reduction, Sample, dtype_of
 from compiler.sizes import known_equal, same_shape
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes
-from kernels.dtypes import DType
+from kernels.dtypes import OF_NUMPY, DType
 from kernels.gpu import arrays
 
 Ints = tuple[int, ...]
@@ -76,11 +76,13 @@ def _widened(x: Array) -> Array:
 def _sum(x: Array, *, axes: Ints) -> Array:
     wide = _widened(x)
     accumulator = wide.dtype
-    if accumulator == np.float32 and not (x.flags.c_contiguous and axes == _LAST[x.ndim][len(axes)]):
+    if OF_NUMPY[accumulator] is dtypes.float32 and not (
+        x.flags.c_contiguous and axes == _LAST[x.ndim][len(axes)]
+    ):
         # NumPy adds pairwise only along the innermost axis; elsewhere 1e6 float32 rows of 0.1 come out 1e-3
         # off.
-        accumulator = np.float64
-    return _rounded(_folded(np.add, wide, axes, dtype=accumulator), x)
+        accumulator = np.dtype(np.float64)
+    return _rounded(_folded(np.add, wide, axes, accumulator), x)
 
 
 # By rank and count, the last axes.
@@ -95,12 +97,13 @@ def _rounded(out: Any, x: Array) -> Array:
     return np.asarray(out).astype(x.dtype, order="C", copy=False)
 
 
-def _folded(ufunc: np.ufunc, x: Array, axes: Ints, **options: Any) -> Any:
+def _folded(ufunc: np.ufunc, x: Array, axes: Ints, dtype: np.dtype[Any] | None = None) -> Any:
     """`ufunc.reduce`, which NumPy does not hand on to device arrays."""
     if type(x) is np.ndarray or not arrays.is_device(x):
-        return ufunc.reduce(x, axis=axes, keepdims=True, **options)
+        return ufunc.reduce(x, axes, dtype, keepdims=True)
     if not axes:
-        return x.astype(options.get("dtype", x.dtype))
+        return x.astype(dtype or x.dtype)
+    options = {} if dtype is None else {"dtype": dtype}
     return getattr(arrays.engine().xp, _FOLDS[ufunc])(x, axis=axes, keepdims=True, **options)
 
 
@@ -144,11 +147,18 @@ def _bool_type(x: TensorType, *, axes: Ints) -> TensorType:
     return _reduced_type(x, axes=axes)
 
 
+def _with_axes(g: Any, shape: Ints, axes: Ints) -> Any:
+    """`g` with size 1 along `axes`, which it may have lost; of one element as it is."""
+    have = g.shape
+    return g if not have or len(have) == len(shape) else reshape(g, shape=kept_shape(shape, axes))
+
+
 sum: Reduction = Reduction(
     "sum",
     _sum,
     _reduced_type,
-    (lambda g, out, x, axes: expand(g, shape=tuple(x.shape)),),
+    # Of a sum without its axes, too.
+    (lambda g, out, x, axes: expand(_with_axes(g, x.shape, axes), shape=tuple(x.shape)),),
     combine="add",
     identity=lambda dtype: 0,
     samples=_SAMPLES,

@@ -515,11 +515,11 @@ def call_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[A
         shape = flatten((args, kwargs), leaves)
         kinds = [_leaf_key(x) for x in leaves]
     pattern: Any = None
-    if len(leaves) > 1:
+    if len(leaves) > 1 and len({*map(id, leaves)}) < len(leaves):
         ids = [id(x) for x in leaves if isinstance(x, Tensor)]
-        if len(set(ids)) < len(ids):
-            pattern = tuple(ids.index(i) for i in ids)
-    return (shape, tuple(kinds), pattern, ambient.grad_enabled, ambient.default_dtype), leaves
+        pattern = tuple(map(ids.index, ids)) if len(set(ids)) < len(ids) else None
+    recorded = not unusual.threads or ambient.grad_enabled
+    return (shape, tuple(kinds), pattern, recorded, ambient.default_dtype), leaves
 
 
 def _leaf_key(x: Any) -> Any:

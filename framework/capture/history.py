@@ -104,7 +104,7 @@ class CompiledBackward(Node):
 
     def read(self, positions: Sequence[int]) -> list[Saved]:
         """What the call read of its inputs at these positions among those it keeps, as it was then."""
-        return [Saved(self.arrays[i], self.storages[i], self.versions[i], None) for i in positions]
+        return [Saved.made(self.arrays[i], self.storages[i], self.versions[i], None) for i in positions]
 
     def _with_history(
         self, found: list[Array], grads: list[Any], seeds: list[Array], kept: list[Array]
@@ -149,7 +149,7 @@ class SecondBackward(Node):
         self.second = second
         self.kept: list[Array] | None = kept
         self.seeds = seeds
-        given = [Saved(concrete(g), g._storage, g._version, g) for g in grads if isinstance(g, Tensor)]
+        given = [Saved.made(concrete(g), g._storage, g._version, g) for g in grads if isinstance(g, Tensor)]
         self.saved = first.read(second.sources)
         self.results = [*first.results, *given]
         self.shapes = [first.backward.types[i] for i in second.live]

@@ -261,7 +261,7 @@ class _Inside:
         if type(entry) is not Kept:
             return entry
         storage = entry.storage
-        return Saved(
+        return Saved.made(
             self.values[entry.value],
             self.storages[storage],
             self.versions[storage],

@@ -429,11 +429,12 @@ class Variant:
         """Whether an argument shares memory with what is written, or a written argument with another."""
         if not self.written_held and not self.written_arguments:
             return False
-        leaves = self.with_gradients(leaves)
+        if self.argument_gradients:
+            leaves = self.with_gradients(leaves)
         for _, p in self.arguments:
             leaf = leaves[p]
             array = leaf._data
-            if id(leaf._storage) in self.written_ids:
+            if id(leaf._memory) in self.written_ids:
                 return True
             # Memory that nobody else can know of is its array's own, and no written array is a view.
             alone = self.written_alone and memory.is_own(array)
@@ -535,6 +536,16 @@ class Variant:
         made: list[Tensor | None],
         history: CompiledBackward | None,
     ) -> Any:
+        if type(x) is Result:
+            base = self._made(x.number, outputs, made)
+            t = follow(base.detach(), x.chain, x.tracked) if x.apart else base
+            if x.freed:
+                t._node = FreedNode((), x.freed)
+            elif x.root >= 0 and history is not None:
+                t._node, t._output = history, x.root
+            elif x.requires_grad:
+                t._requires_grad = True
+            return follow(t, x.chain, x.tracked) if x.chain and not x.apart else t
         if type(x) is Given:
             t = leaves[x.position] if x.position >= 0 else x.tensor
             t = self.current[x.number] if t is None else t
@@ -546,19 +557,7 @@ class Variant:
         if type(x) is Computed:
             assert self.lifted is not None, "a number of the call is returned"
             return self.lifted.values[x.slot]
-        if type(x) is Read:
-            return outputs[x.number].item()
-        if type(x) is not Result:
-            return x
-        base = self._made(x.number, outputs, made)
-        t = follow(base.detach(), x.chain, x.tracked) if x.apart else base
-        if x.freed:
-            t._node = FreedNode((), x.freed)
-        elif x.root >= 0 and history is not None:
-            t._node, t._output = history, x.root
-        elif x.requires_grad:
-            t._requires_grad = True
-        return t if x.apart else follow(t, x.chain, x.tracked)
+        return outputs[x.number].item() if type(x) is Read else x
 
 
 _ALONE = _references_alone()
@@ -566,7 +565,7 @@ _ALONE = _references_alone()
 
 def _kept_result(t: Tensor) -> Saved:
     # Without the tensor itself, whose history will keep this.
-    return Saved(t._data, t._storage, t._storage.version, None)
+    return Saved.made(t._data, t._storage, t._storage.version, None)
 
 
 def _kind(t: Tensor) -> tuple[Any, ...]:

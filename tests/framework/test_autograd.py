@@ -443,3 +443,37 @@ def test_a_leaf_that_some_paths_do_not_reach() -> None:
     c = fw.ones(2, requires_grad=True)
     OnlyFirst.apply(a, c).sum().backward()
     assert c.grad is None
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_users_code_in_a_backward_records_only_with_create_graph(create_graph: bool) -> None:
+    modes: list[bool] = []
+
+    def note(g: fw.Tensor) -> None:
+        modes.append(fw.is_grad_enabled())
+
+    class Noted(fw.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: fw.Tensor) -> fw.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: fw.Tensor) -> fw.Tensor:
+            note(g)
+            return g * 2
+
+    a, b = leaf(1.0), leaf(2.0)
+    a.register_hook(note)
+    a.register_post_accumulate_grad_hook(note)
+    inner = a * b
+    inner.register_hook(note)
+    (Noted.apply(inner) + b).backward(create_graph=create_graph)
+    assert modes == [create_graph] * 4 and fw.is_grad_enabled()
+
+
+def test_a_sum_over_some_axes_is_one_step() -> None:
+    x = fw.ones(2, 3, 4, requires_grad=True)
+    total = x.sum((0, 2))
+    assert total.grad_fn is not None and total.grad_fn.next_functions[0][0].variable is x  # type: ignore[union-attr]
+    (total * fw.arange(3.0)).sum().backward()
+    assert grad_of(x)[0, :, 0].tolist() == grad_of(x)[1, :, 3].tolist() == [0.0, 1.0, 2.0]

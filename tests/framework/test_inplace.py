@@ -160,3 +160,26 @@ def test_a_write_to_an_expanded_tensor_of_the_same_shape() -> None:
     assert x.tolist() == [[2.0] * 3] * 2
     with pytest.raises(RuntimeError, match="more than one element"):
         fw.ones(2, 1).expand(2, 3).mul_(2)
+
+
+@pytest.mark.parametrize("dtype", [fw.float16, fw.float32, fw.float64, fw.int64])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
+def test_a_write_gives_the_bits_of_the_operation(name: str, dtype: fw.dtype) -> None:
+    if name == "div" and dtype is fw.int64:
+        pytest.skip("a quotient of whole numbers is no whole number")
+    x, y = fw.arange(1.0, 13.0).reshape(3, 4).to(dtype), fw.arange(3.0, 7.0).to(dtype)
+    for operand in (y, 3, y[1], x.clone()):
+        expected = getattr(fw, name)(x, operand)
+        written = x.clone()
+        row = written[1]
+        version = written._version
+        assert getattr(written, f"{name}_")(operand) is written and written._version == version + 1
+        assert written.tolist() == expected.tolist() and row.tolist() == expected[1].tolist()
+
+
+def test_a_write_that_fits_no_shape_changes_nothing() -> None:
+    x = fw.ones(3)
+    for operand in (fw.ones(2, 3), fw.ones(4)):
+        with pytest.raises(RuntimeError):
+            x.add_(operand)
+    assert x.tolist() == [1.0, 1.0, 1.0] and x._version == 0

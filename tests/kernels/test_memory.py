@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import numpy as np
+import pytest
 
 from kernels import memory
 
@@ -72,3 +73,19 @@ def test_threads_never_share() -> None:
     for t in threads:
         t.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize("axes", [(1, 0), (0, 2, 1), (2, 0, 1), (2, 1, 0), (1, 0, 2)])
+def test_turned_arrays_are_copied_in_order(axes: tuple[int, ...]) -> None:
+    x = np.arange(1 << 19, dtype=np.float64).reshape((1 << 10, 1 << 9) if len(axes) == 2 else (64, 128, 64))
+    turned = x.transpose(axes)
+    found = memory.in_order(turned)
+    assert (found is turned) is (turned.strides[-1] == min(turned.strides))
+    assert found is turned or found.flags.c_contiguous
+    np.testing.assert_array_equal(found, turned)
+
+
+def test_what_is_read_row_by_row_is_not_copied() -> None:
+    x = np.zeros((1 << 10, 1 << 10), np.float32)
+    for array in (x, x[:, ::2], x[::-1], np.broadcast_to(x[0], x.shape), np.broadcast_to(x[:, :1], x.shape)):
+        assert memory.in_order(array) is array
