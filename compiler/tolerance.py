@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler.ir import Apply, Value
-from compiler.ops.op import run_quietly
+from compiler.ops.quiet import run_quietly
 from kernels import dtypes
 from kernels.dtypes import DType
 

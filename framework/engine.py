@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from compiler.ops.arithmetic import add
-from compiler.ops.op import run_quietly
+from compiler.ops.quiet import run_quietly
 from compiler.where import made_at, user_line
 from framework.deferred import Deferred, is_pending, known
 from framework.graph import Edge, Node, OpNode, Saved, TypeOnly

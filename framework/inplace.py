@@ -14,7 +14,8 @@ import numpy as np
 from compiler.ops import movement
 from compiler.ops.creation import full_like
 from compiler.ops.movement import to_write_through
-from compiler.ops.op import Elementwise, quiet
+from compiler.ops.op import Elementwise
+from compiler.ops.quiet import quiet
 from framework.apply import apply_op
 from framework.graph import Edge, Node, OpNode, Saved, next_sequence, shape_of
 from framework.promotion import as_operand, can_cast, convert, scalar

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.ops.op import Elementwise, owned, quiet, typed_number
+from compiler.ops.op import Elementwise, owned, typed_number
+from compiler.ops.quiet import quiet
 from framework.apply import record_real
 from framework.state import ambient, unusual
 from framework.tensor import Tensor

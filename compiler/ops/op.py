@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import contextvars
 import inspect
 import math
-import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -19,6 +17,7 @@ from compiler import sizes
 from compiler import where as location
 from compiler.dims import is_symbolic
 from compiler.ir import Apply, Measure, Value, constant
+from compiler.ops.quiet import is_inside, own, quiet, run_quietly
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes
 from kernels.dtypes import DType
@@ -55,42 +54,6 @@ class RuntimeOperand:
 # (gradient of the output, output, *inputs, **attrs) -> gradient of one input, before it is summed to that
 # input's shape.
 GradientRule = Callable[..., Any]
-
-
-def _quiet() -> Callable[..., Any]:
-    """What calls a function in a context in which NumPy neither warns nor raises for floating-point
-    errors."""
-    context = contextvars.copy_context()
-    context.run(partial(np.seterr, all="ignore"))
-    return context.run
-
-
-class _Quiet(threading.local):
-    def __init__(self) -> None:
-        self.run = _quiet()
-
-
-_own = _Quiet()
-# For the shortest of calls: to ask for a thread's own context takes longer than to enter one. One thread at a
-# time can; another gets a RuntimeError, and does better with its own.
-quiet = _quiet()
-
-
-def run_quietly(function: Callable[..., Any], *arguments: Any, **attrs: Any) -> Any:
-    """`function(...)` without NumPy's floating-point warnings: 0.3 µs, where entering np.errstate takes 1.4
-    µs."""
-    try:
-        return _own.run(function, *arguments, **attrs)
-    except RuntimeError as error:
-        if not _is_inside(error):
-            raise
-    with np.errstate(all="ignore"):
-        return function(*arguments, **attrs)
-
-
-def _is_inside(error: RuntimeError) -> bool:
-    """Whether this thread is in the context already: a debugger or a finalizer may compute at any point."""
-    return str(error).startswith("cannot enter context")
 
 
 # The records below are plain classes: a dataclass takes up to 1 ms of `import framework` each.
@@ -223,9 +186,9 @@ class Op:
                 raise self.check.error(*inputs, **attrs)
         try:
             # Not in `quiet`, which the ops that `eager` itself may be made of are run in.
-            return _own.run(self.eager, *inputs, **attrs)
+            return own.run(self.eager, *inputs, **attrs)
         except RuntimeError as error:
-            if not _is_inside(error):
+            if not is_inside(error):
                 raise
             return run_quietly(self.eager, *inputs, **attrs)
         except (ValueError, TypeError):

@@ -9,7 +9,8 @@ import pytest
 
 from compiler import ops
 from compiler.ir import Apply, Const, Input
-from compiler.ops.op import Elementwise, run_quietly, typed_number
+from compiler.ops.op import Elementwise, typed_number
+from compiler.ops.quiet import run_quietly
 from compiler.types import TensorType
 from kernels import dtypes
 
