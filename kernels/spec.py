@@ -299,7 +299,14 @@ class MatmulSpec:
     def __post_init__(self) -> None:
         if self.walk not in (BLOCKS, PACKED, LINES, SLICES):
             raise SpecError(f"{self.name}: walk {self.walk!r}")
-        if self.depth > 1 and any(o.dtype.compute for o in self.operands[:2]):
+        halves = any(o.dtype.compute for o in self.operands[:2])
+        if self.walk in (LINES, SLICES) and (self.depth > 1 or halves):
+            raise SpecError(
+                f"{self.name}: walked by {self.walk}, a product has one k axis and no 16-bit factor"
+            )
+        if self.walk == LINES and self.operands[1].strides[-1] != 1:
+            raise SpecError(f"{self.name}: to walk it by lines takes a B of contiguous rows")
+        if self.depth > 1 and halves:
             raise SpecError(f"{self.name}: 16-bit factors are summed over one axis, not {self.depth}")
 
     @property

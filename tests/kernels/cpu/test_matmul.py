@@ -16,6 +16,7 @@ from kernels import dtypes
 from kernels.cpu import engine, matmul
 from kernels.cpu.target import lanes
 from kernels.dtypes import DType
+from kernels.errors import SpecError
 from kernels.reference import run_matmul
 from kernels.spec import BLOCKS, LINES, PACKED, PRODUCT, SLICES, Call, MatmulSpec, Operand, Store
 from tests.kernels.specs import epilogue_spec
@@ -194,6 +195,14 @@ def test_how_sizes_are_walked() -> None:
     assert walk(64, 2048, 512) == walk(64, 64, 512, b=columns) == PACKED
     assert walk(64, 2048, 2048) == walk(64, 2048, 2048, b=columns) == SLICES
     assert walk(64, 65, 3, 2048) == walk(64, 65, 2048, a=Operand(dtypes.bfloat16, ROW_MAJOR)) == PACKED
+
+
+@pytest.mark.parametrize(
+    "made", [{"b": TRANSPOSED, "walk": LINES}, {"stored": dtypes.float16, "walk": SLICES}, {"walk": "anyhow"}]
+)
+def test_a_walk_that_the_operands_do_not_allow(made: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="walk"):
+        product(**made)
 
 
 def test_infinity_and_nan_stay_in_their_row_and_column() -> None:
