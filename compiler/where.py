@@ -56,7 +56,9 @@ def _named(path: str) -> str:
     if match := re.match(r"<ipython-input-(\d+)-", path):
         return f"cell {match[1]}"
     if "ipykernel_" in path:
-        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        # Not `get_ipython()`: a capture would see that it imports, and what it imports.
+        kind = getattr(sys.modules.get("IPython.core.interactiveshell"), "InteractiveShell", None)
+        shell = getattr(kind, "_instance", None)
         cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
         if path in cells:
             return f"cell {cells[path]}"

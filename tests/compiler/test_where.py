@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
+from types import SimpleNamespace
+
+import pytest
 
 from compiler import where
 from compiler.where import GradientLine, made_at, user_line
@@ -24,6 +28,15 @@ def test_files_are_called_by_their_names() -> None:
 def test_cells_are_called_by_their_numbers() -> None:
     assert line_in("<ipython-input-7-0123abcd>") == "cell 7:2"
     assert line_in("/tmp/ipykernel_12/345.py") == "345.py:2"  # without IPython nothing more is known
+
+
+def test_a_notebook_numbers_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = SimpleNamespace(compile=SimpleNamespace(_filename_map={"/tmp/ipykernel_9/8.py": 3}))
+    kind = SimpleNamespace(_instance=shell)
+    monkeypatch.setitem(sys.modules, "IPython.core.interactiveshell", SimpleNamespace(InteractiveShell=kind))
+    assert line_in("/tmp/ipykernel_9/8.py") == "cell 3:2"
+    monkeypatch.setattr(kind, "_instance", None)
+    assert where._named("/tmp/ipykernel_9/8.py") == "8.py"
 
 
 def test_the_projects_own_files_are_left_out() -> None:
