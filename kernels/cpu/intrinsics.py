@@ -84,16 +84,20 @@ def entry(typing: Any, table: Any, index: Any) -> Any:
     return types.int64(types.int64, types.int64), emit
 
 
+def fetch_line(builder: ir.IRBuilder, place: Any, write: int = 0) -> None:
+    """Fetch the cache line that a pointer leads to, which need not exist, to be read or written soon."""
+    function = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+    # Locality 3: into the nearest cache; last argument 1: data, not instructions.
+    arguments = [ir.Constant(I32, n) for n in (write, 3, 1)]
+    builder.call(function, [builder.bitcast(place, I8.as_pointer()), *arguments])
+
+
 def _prefetch(write: int) -> Any:
     """A word that fetches the cache line at an address, which need not exist, to be read or written soon."""
 
     def fetch(typing: Any, address: Any) -> Any:
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-            operands = [I8.as_pointer(), I32, I32, I32]
-            function = declare(builder, "llvm.prefetch.p0", ir.VoidType(), operands)
-            # Locality 3: into the nearest cache; last argument 1: data, not instructions.
-            arguments = [ir.Constant(I32, n) for n in (write, 3, 1)]
-            builder.call(function, [builder.inttoptr(args[0], I8.as_pointer()), *arguments])
+            fetch_line(builder, builder.inttoptr(args[0], I8.as_pointer()), write)
             return context.get_dummy_value()
 
         return types.void(types.int64), emit

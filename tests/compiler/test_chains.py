@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler import binding, chains, ops, stored
+from compiler import binding, ops, stored
 from compiler.binding import Arena
 from compiler.gpu.program import DeviceExecutable
 from compiler.interpret import evaluate
@@ -23,6 +23,7 @@ from kernels import dtypes
 from kernels.cpu import pool
 from kernels.dtypes import DType
 from kernels.gpu.emulator import Emulator
+from tests.compiler.small_tiles import allow_small_chains
 
 Array = np.ndarray[Any, Any]
 
@@ -30,11 +31,7 @@ Array = np.ndarray[Any, Any]
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of 16 rows, and chains however little they save."""
-    for name in ("LEAST", "SHORTEST"):
-        monkeypatch.setattr(chains, name, 0)
-    for name, value in (("TILE_BYTES", 1), ("FEWEST_ROWS", 16), ("FEWEST_UNITS", 1)):
-        monkeypatch.setattr(chains, name, value)
-    monkeypatch.setattr(chains._Finder, "pays", lambda self, chain, saved: True)
+    allow_small_chains(monkeypatch)
 
 
 @pytest.fixture

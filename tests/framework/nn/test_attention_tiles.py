@@ -9,20 +9,16 @@ import numpy as np
 import pytest
 
 import framework as fw
-from compiler import chains
 from compiler.passes import recomputing
 from framework.nn import functional as F
+from tests.compiler.small_tiles import allow_small_chains
 from tests.framework.capture_check import grad_of
 
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of 16 rows, chains and recomputed products however little they save."""
-    for name in ("LEAST", "SHORTEST"):
-        monkeypatch.setattr(chains, name, 0)
-    for name, value in (("TILE_BYTES", 1), ("FEWEST_ROWS", 16), ("FEWEST_UNITS", 1)):
-        monkeypatch.setattr(chains, name, value)
-    monkeypatch.setattr(chains._Finder, "pays", lambda self, chain, saved: True)
+    allow_small_chains(monkeypatch)
     for name, value in (("LEAST", 0), ("KEPT", 0), ("SMALLER", 1)):
         monkeypatch.setattr(recomputing, name, value)
 
