@@ -133,6 +133,16 @@ def mask(typing: Any, count: Any) -> Any:
 
 
 @word
+def lane(typing: Any, vector: Any) -> Any:
+    """The first of int64 lanes, as a number."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        return builder.extract_element(args[0], ir.Constant(I32, 0))
+
+    return types.int64(VECTOR["int64"]), emit
+
+
+@word
 def steps(typing: Any, start: Any, stride: Any) -> Any:
     """start, start + stride, start + 2 * stride, … as int64 lanes."""
 
@@ -379,6 +389,7 @@ for _source in dtypes.DTYPES:
         _cast_functions(_source, _target)
 EXPORTS |= {
     "entry": entry,
+    "lane": lane,
     "prefetch": prefetch,
     "prefetch_for_write": prefetch_for_write,
     "quotient": quotient,

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kernels import dtypes
+from kernels.cpu.picks import Pick, picks
 from kernels.cpu.steps import Steps
 from kernels.dtypes import DType
 from kernels.spec import (
@@ -26,6 +27,8 @@ from kernels.spec import (
     KERNEL,
     ROW,
     Call,
+    Index,
+    Literal,
     Load,
     LoopSpec,
     Named,
@@ -92,6 +95,7 @@ class _Loop(Steps):
         super().__post_init__()
         spec = self.spec
         self.steps = {s.out: s for s in spec.steps if not isinstance(s, Store)}
+        self.picks = picks(spec)
         self.phase = _phases(spec)
         self.last_load: dict[int, int] = {}
         self.spilled: dict[str, None] = {}
@@ -108,8 +112,10 @@ class _Loop(Steps):
             before = (dict(self.last_load), dict(self.spilled))
             self.made = {}
             for phase in range(self.phases):
-                for step in self.needed(phase):
+                walked = self.needed(phase)
+                for step in walked:
                     self.made.setdefault(step.out, phase)
+                for step in itertools.chain(walked, *(pick.steps for pick in self.picked(phase).values())):
                     if isinstance(step, Load):
                         self.last_load[step.operand] = phase
         self.settle()
@@ -181,12 +187,21 @@ class _Loop(Steps):
             and self.effect_phase(s) == phase
         ]
 
+    def walked(self, phase: int) -> list[Reduce | Store]:
+        """The effects that take a loop over the row."""
+        return [s for s in self.effects(ELEMENT, phase) if isinstance(s, Store) or s.out not in self.picks]
+
+    def picked(self, phase: int) -> dict[str, Pick]:
+        """The sums that take one element, and come before that loop."""
+        effects = [s for s in self.effects(ELEMENT, phase) if isinstance(s, Reduce)]
+        return {s.out: self.picks[s.out] for s in effects if s.out in self.picks}
+
     def needed(self, phase: int) -> list[Named]:
         """Element steps of one loop, in order: everything its effects need, earlier results kept in scratch
         aside.
         """
         wanted: set[str] = set()
-        stack = [x for s in self.effects(ELEMENT, phase) for x in used(s)]
+        stack = [x for s in self.walked(phase) for x in used(s)]
         while stack:
             name = stack.pop()
             if name in wanted or self.level(name) != ELEMENT:
@@ -312,8 +327,11 @@ class _Loop(Steps):
             for effect in self.effects(ROW, phase) + (self.effects(KERNEL, phase) if phase == 0 else []):
                 self.effect(effect)
             if phase < self.phases:
-                self.start_inner(phase)
-                self.inner_loop(phase)
+                for out, pick in self.picked(phase).items():
+                    self.pick(out, pick)
+                if self.walked(phase):
+                    self.start_inner(phase)
+                    self.inner_loop(phase)
 
     def inner_loop(self, phase: int) -> None:
         """The loop over a row: whole vectors, several at a time where they are summed, then the rest."""
@@ -328,7 +346,7 @@ class _Loop(Steps):
         for axis in range(spec.rows, last):
             out.open(f"for c{axis} in range(n{axis}):")
         ahead = self.written_next(phase)
-        reductions = [s for s in self.effects(ELEMENT, phase) if isinstance(s, Reduce) and not s.outer]
+        reductions = [s for s in self.walked(phase) if isinstance(s, Reduce) and not s.outer]
         count = TOGETHER if reductions else 1
         step = count * self.lanes
         out.line(f"whole = quotient(n{last}, {step}) * {step}")
@@ -351,6 +369,34 @@ class _Loop(Steps):
             out.line(f"active = mask(n{last} - j)")
             self.vector_of_elements(phase)
         out.close(spec.inner - 1)
+
+    def pick(self, name: str, pick: Pick) -> None:
+        """A sum that is one element: that in every lane, with 0 added as a sum does, or 0 outside the row.
+
+        A cross entropy over 10,000 classes with its gradient: 6.3 to 5.4 us a row.
+        """
+        out, last = self.out, self.spec.axes - 1
+        start = f"p{pick.index.operand} + {self.base(pick.index.operand)}"
+        out.line(f"place = lane({pick.position}) - ({start})")
+        self.compute(Literal(name, 0, self.dtype[name]))
+        with out.block(f"for j in range(place, place + 1 if 0 <= place < n{last} else place):"):
+            for step in pick.steps:
+                self.compute_one(step)
+            out.line(f"{name} = add({name}, {self.steps[name].value})")
+
+    def compute_one(self, step: Named) -> None:
+        """Write the line of an element step for element `j` alone, in every lane."""
+        match step:
+            case Load(out, operand):
+                self.out.line(f"{out} = load_one_{self.dtype[out].name}(p{operand}, {self.one(operand)})")
+            case Index(out, operand):
+                self.out.line(f"{out} = steps(p{operand} + {self.one(operand)}, 0)")
+            case _:
+                self.compute(step)
+
+    def one(self, operand: int) -> str:
+        """Where element `j` of a row lies."""
+        return f"{self.base(operand)} + j * {self.vector_stride(operand)}"
 
     def written_next(self, phase: int) -> list[int]:
         """Operands to fetch before the last loop over a row writes them, in one that has its row in cache.
@@ -379,7 +425,7 @@ class _Loop(Steps):
                 self.compute(step)
                 if step.out in self.spilled:
                     out.line(self.spill(step.out))
-        for effect in self.effects(ELEMENT, phase):
+        for effect in self.walked(phase):
             if number >= 0 and isinstance(effect, Reduce) and not effect.outer:
                 out.line(f"some_{effect.out}_{number} = {effect.value}")
             else:
@@ -458,12 +504,12 @@ class _Loop(Steps):
         return total if accumulator is step.dtype else f"cast_{accumulator.name}_{step.dtype.name}({total})"
 
     def start_inner(self, phase: int) -> None:
-        for step in self.effects(ELEMENT, phase):
+        for step in self.walked(phase):
             if isinstance(step, Reduce) and not step.outer:
                 self.start(step)
 
     def finish_inner(self, phase: int) -> None:
-        for step in self.effects(ELEMENT, phase):
+        for step in self.walked(phase):
             if isinstance(step, Reduce) and not step.outer:
                 self.out.line(f"{step.out} = {self.total(step)}")
 

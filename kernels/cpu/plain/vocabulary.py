@@ -54,8 +54,14 @@ def steps(start: int, stride: int) -> Array:
     return start + stride * np.arange(LANES, dtype=np.int64)
 
 
+def lane(vector: Array) -> int:
+    """The first of int64 lanes, as a number."""
+    return int(vector[0])
+
+
 EXPORTS |= {
     "entry": entry,
+    "lane": lane,
     "prefetch": prefetch,
     "prefetch_for_write": prefetch,
     "quotient": quotient,

@@ -18,7 +18,16 @@ from kernels.cpu.target import lanes
 from kernels.dtypes import DTYPES, DType
 from kernels.errors import SpecError
 from kernels.spec import COMBINE, Call, Index, Literal, Load, LoopSpec, Operand, Reduce, Step, Store
-from tests.kernels.cpu.native import EXTENTS, Array, assert_near, check, plain, run_native, run_reference
+from tests.kernels.cpu.native import (
+    EXTENTS,
+    Array,
+    assert_near,
+    check,
+    drawn,
+    plain,
+    run_native,
+    run_reference,
+)
 
 S = "s"
 ALL = tuple(DTYPES.values())
@@ -412,6 +421,53 @@ def test_indices_without_memory() -> None:
     for n in EXTENTS:
         arrays = [np.array([3]), np.array([-4]), np.zeros(3 * n, np.int64)]
         check(spec, (3, n), arrays, [(10, 1), (0, 7), (n, 1)])
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.int32], ids=by_name)
+@pytest.mark.parametrize("negated", [False, True])
+def test_a_sum_of_the_one_element_that_a_row_names(dtype: DType, negated: bool) -> None:
+    # The row is written over with what depends on the sum; what is not named may be NaN.
+    i64 = dtypes.int64
+    steps: list[Step] = [
+        Load("x", 0),
+        Index("at", 1),
+        Load("position", 2),
+        Call("here", "eq", ("at", "position"), dtypes.bool_),
+        Literal("zero", 0, dtype),
+        Call("one", "where", ("here", "x", "zero"), dtype),
+        Call("minus", "neg", ("one",), dtype),
+        Reduce("total", "minus" if negated else "one", "add", dtype),
+        Call("less", "sub", ("x", "total"), dtype),
+        Store("less", 0),
+        Store("total", 3),
+    ]
+    operands = (Operand(dtype, (S, 1)), Operand(i64, (0, 1)), Operand(i64, (1, 0)), Operand(dtype, (1, 0)))
+    spec = LoopSpec("picked", 1, 1, "inner", operands, tuple(steps))
+    source = loop.render(spec, lanes())
+    assert "range(place," in source and "reduce_add" not in source
+    for n in EXTENTS:
+        rows, first = n + 5, 2
+        # One position before the row, every one in it, and some behind it.
+        positions = np.arange(rows, dtype=np.int64) + first - 1
+        arrays = [drawn(dtype, rows * n), np.array([first]), positions, plain(dtype, rows)]
+        check(spec, (rows, n), arrays, [(n, 1), (0, 1), (1, 0), (1, 0)])
+
+
+@pytest.mark.parametrize("change", ["combine", "other", "relation", "index"])
+def test_sums_of_more_than_one_element_walk_the_row(change: str) -> None:
+    f32, i64 = dtypes.float32, dtypes.int64
+    steps: list[Step] = [
+        Index("at", 0),
+        Load("position", 1),
+        Load("x", 2, index="position") if change == "index" else Load("x", 2),
+        Call("here", "le" if change == "relation" else "eq", ("at", "position"), dtypes.bool_),
+        Literal("other", 1.0 if change == "other" else 0.0, f32),
+        Call("one", "where", ("here", "x", "other"), f32),
+        Reduce("total", "one", "max" if change == "combine" else "add", f32),
+        Store("total", 3),
+    ]
+    operands = (Operand(i64, (0, 1)), Operand(i64, (1, 0)), Operand(f32, (S, 1)), Operand(f32, (1, 0)))
+    assert "place" not in loop.render(LoopSpec("walked", 1, 1, "inner", operands, tuple(steps)), lanes())
 
 
 # Random loops -------------------------------------------------------------------------------------
