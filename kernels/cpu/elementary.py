@@ -12,6 +12,8 @@ from kernels.cpu.scaling import any_mantissa, as_float, mantissa, power_of_two, 
 from kernels.cpu.tables import LOG2_E, TWO_OVER_PI, TWO_OVER_PI_PIECES
 
 INFINITY, NAN = float("inf"), float("nan")
+# sigmoid of it is 1 in float32 and in float64. 2**-64 does not count beside 1 either.
+SIGMOID_ONE = 64.0
 
 
 def reduced(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
@@ -108,20 +110,18 @@ def tanh(x: Lanes) -> Lanes:
 
 
 def sigmoid(x: Lanes) -> Lanes:
-    """w = 1 / (1 + e) with e = e**-|x|, and e w for negative x: no overflow, results down to the subnormals.
+    """1 / (1 + 2**n (1 + t)), with e**-x = 2**n (1 + t); for n > 0 both sides are multiplied by 2**-n, so that
+    nothing overflows and results go down to the subnormals.
 
-    What e, 1 + e and w lose by rounding is carried along: near 0 the three would add up to 2 ulp.
+    Within 2.5 ulp, as PyTorch's and JAX's are. Without the 1.4 ulp that carrying what is lost would save it
+    takes 4.9 ns for 16 numbers instead of 7.4.
     """
-    shifted, r, _ = reduced((-abs(x)).at_least(tables(x).exp_bounds[0]))
-    t = exp_minus_one(r)
-    y = t + 1.0
-    lost = t - (y - 1.0)
-    e = scaled(y, shifted)
-    total = e + 1.0
-    w = 1.0 / total
-    correction = w * fma(-w, e - (total - 1.0), fma(-w, total, 1.0))
-    below = scaled(fma(y, w, fma(y, correction, lost * w)), shifted)
-    return (x < 0.0).select(below, w + correction)
+    rounder = tables(x).rounder
+    shifted, r, _ = reduced((-x).at_most(-tables(x).exp_bounds[0]).at_least(-SIGMOID_ONE))
+    down = (2.0 * rounder - shifted).at_most(rounder)
+    scale = power_of_two(shifted.at_most(rounder))
+    one = power_of_two(down.at_least(rounder - SIGMOID_ONE))
+    return scaled(1.0 / fma(scale, exp_minus_one(r), scale + one), down)
 
 
 def erf(x: Lanes) -> Lanes:
