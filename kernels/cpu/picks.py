@@ -41,9 +41,13 @@ def _pick(spec: LoopSpec, steps: dict[str, Named], total: Reduce) -> Pick | None
         walks = isinstance(index, Index) and spec.operands[index.operand].strides[-1] == 1
         if walks and spec.levels[position] != ELEMENT:
             needed = _needed(spec, steps, total.value)
-            if not any(isinstance(s, Load) and s.index for s in needed):
-                return Pick(index, position, needed)
+            return Pick(index, position, needed) if all(map(_is_alone, needed)) else None
     return None
+
+
+def _is_alone(step: Named) -> bool:
+    """Whether an element step looks at nothing but its own element."""
+    return isinstance(step, Call | Index | Literal) or (isinstance(step, Load) and step.index is None)
 
 
 def _condition(steps: dict[str, Named], value: Named) -> tuple[str, str] | None:
