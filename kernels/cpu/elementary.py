@@ -110,8 +110,8 @@ def tanh(x: Lanes) -> Lanes:
 
 
 def sigmoid(x: Lanes) -> Lanes:
-    """1 / (1 + 2**n (1 + t)), with e**-x = 2**n (1 + t); for n > 0 both sides are multiplied by 2**-n, so that
-    nothing overflows and results go down to the subnormals.
+    """1 / (1 + 2**n (1 + t)), with e**-x = 2**n (1 + t); for n > 0 both sides are multiplied by 2**-n.
+    Nothing overflows, and results go down to the subnormals.
 
     Within 2.5 ulp, as PyTorch's and JAX's are. Without the 1.4 ulp that carrying what is lost would save it
     takes 4.9 ns for 16 numbers instead of 7.4.

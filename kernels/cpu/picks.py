@@ -13,9 +13,12 @@ from kernels.spec import ELEMENT, Call, Index, Literal, Load, LoopSpec, Named, R
 
 @dataclass(frozen=True)
 class Pick:
-    """The element steps of a sum, in order, where the row's own `position` is the address `index` has."""
+    """`value`, by its element steps in order, where the row's `position` is the address that operand
+    `counter` has.
+    """
 
-    index: Index
+    value: str
+    counter: int
     position: str
     steps: tuple[Named, ...]
 
@@ -38,10 +41,12 @@ def _pick(spec: LoopSpec, steps: dict[str, Named], total: Reduce) -> Pick | None
         return None
     for name, position in (condition, condition[::-1]):
         index = steps[name]
-        walks = isinstance(index, Index) and spec.operands[index.operand].strides[-1] == 1
-        if walks and spec.levels[position] != ELEMENT:
+        if not isinstance(index, Index) or spec.operands[index.operand].strides[-1] != 1:
+            continue
+        if spec.levels[position] != ELEMENT:
             needed = _needed(spec, steps, total.value)
-            return Pick(index, position, needed) if all(map(_is_alone, needed)) else None
+            alone = all(map(_is_alone, needed))
+            return Pick(total.value, index.operand, position, needed) if alone else None
     return None
 
 
