@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.spec import ELEMENT, Call, Index, Literal, Load, LoopSpec, Named, Reduce, Store, used
+from kernels.spec import ELEMENT, Call, Index, Literal, Load, LoopSpec, Named, Reduce, Scan, Store, used
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def _pick(spec: LoopSpec, steps: dict[str, Named], total: Reduce) -> Pick | None
         walks = isinstance(index, Index) and spec.operands[index.operand].strides[-1] == 1
         if walks and spec.levels[position] != ELEMENT:
             needed = _needed(spec, steps, total.value)
-            if not any(isinstance(s, Load) and s.index for s in needed):
+            if not any(isinstance(s, Scan) or (isinstance(s, Load) and s.index) for s in needed):
                 return Pick(index, position, needed)
     return None
 
