@@ -9,7 +9,7 @@ from kernels import dtypes
 from kernels.dtypes import DTYPES, DType
 from kernels.errors import SpecError
 from kernels.files import placed
-from kernels.spec import COMBINE, Call, Load, LoopSpec, Operand, Reduce, Scan, Store
+from kernels.spec import COMBINE, Call, Index, Literal, Load, LoopSpec, Operand, Reduce, Scan, Store
 from kernels.text import parse
 from kernels.work import Work
 from tests.kernels.cpu.native import EXTENTS, check, run_native
@@ -82,3 +82,19 @@ def test_text_and_refusal() -> None:
     steps = (Load("x", 0), Scan("t", "x", "add", dtypes.float32), Store("t", 0))
     with pytest.raises(SpecError, match="one inner axis"):
         LoopSpec("two", 0, 2, "inner", (Operand(dtypes.float32, ("s", 1)),), steps)
+
+
+def test_one_element_of_a_row_of_running_totals_takes_the_walk() -> None:
+    f32, int64 = dtypes.float32, dtypes.int64
+    operands = (Operand(f32, ("s", 1)), Operand(int64, (0, 1)), Operand(int64, (1, 0)), Operand(f32, (1, 0)))
+    steps = (
+        *(Load("x", 0), Index("i", 1), Load("at", 2), Literal("zero", 0.0, f32)),
+        *(Scan("t", "x", "add", f32), Call("here", "eq", ("i", "at"), dtypes.bool_)),
+        *(Call("v", "where", ("here", "t", "zero"), f32), Reduce("y", "v", "add", f32), Store("y", 3)),
+    )
+    spec = LoopSpec("one", 1, 1, "inner", operands, steps)
+    x = np.random.default_rng(0).standard_normal((3, 40)).astype(np.float32)
+    at = np.array([0, 7, 39])
+    arrays = [x.ravel(), np.zeros(1, np.int64), at, np.zeros(3, np.float32)]
+    got = run_native(spec, x.shape, arrays, [(40, 1), (0, 1), (1, 0), (1, 0)])
+    np.testing.assert_array_equal(got[3], np.cumsum(x, 1)[np.arange(3), at])
