@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from compiler.errors import LoweringError
 from compiler.ir import Apply, Const, Value
 from compiler.ops import creation, indexing
-from compiler.ops.op import Elementwise, Movement, Reduction
+from compiler.ops.op import Elementwise, Movement, Reduction, Scan
 from compiler.schedule import Axes, Group, padded
 from compiler.types import TensorType, contiguous_strides
 from kernels import dtypes
@@ -34,6 +34,7 @@ from kernels.spec import (
     Store,
     pattern,
 )
+from kernels.spec import Scan as ScanStep
 from kernels.work import Work
 
 Shape = tuple[int, ...]
@@ -181,15 +182,18 @@ class LoopLowering:
         inner = group.inner or frozenset()
         # A whole tensor reduced to one number has no rows to divide: its reduction runs over the rows
         # instead.
-        self.whole = bool(group.reductions) and inner == every and not self.inner_used()
+        self.whole = bool(group.reductions) and inner == every and not self.along_rows()
         self.inner: Axes = frozenset() if self.whole else inner
         self.rows = tuple(a for a in range(len(self.domain)) if a not in self.inner)
         self.order = (*self.rows, *sorted(self.inner))
 
-    def inner_used(self) -> bool:
-        """Whether a reduction's result is read inside the group."""
-        return any(isinstance(x, Apply) and isinstance(x.op, Reduction) and x in self.members
-                   for n in self.group.nodes for x in n.inputs)  # fmt: skip
+    def along_rows(self) -> bool:
+        """Whether a reduction's result is read inside the group, or a scan runs along its rows."""
+        return any(
+            isinstance(x, Apply) and isinstance(x.op, Reduction) and x in self.members
+            for n in self.group.nodes
+            for x in n.inputs
+        ) or any(isinstance(n.op, Scan) for n in self.group.nodes)
 
     # Values
 
@@ -244,7 +248,18 @@ class LoopLowering:
             return self.k.cast(result, node.dtype)
         if isinstance(node.op, Reduction):
             return self.reduce(node, node.op.combine)
+        if isinstance(node.op, Scan):
+            return self.scan(node, node.op.combine)
         return self.indexed(node)
+
+    def scan(self, node: Apply, combine: str) -> Register:
+        *factor, value = (self.arithmetic(self.read(x)) for x in node.inputs)
+        if node.shape[node.attrs["axis"]] == 1:
+            return self.k.cast(value, node.dtype)
+        register = self.k.fresh(node.dtype.arithmetic)
+        named = factor[0].name if factor else None
+        self.k.steps.append(ScanStep(register.name, value.name, combine, register.dtype, named))
+        return self.k.cast(register, node.dtype)
 
     def arithmetic(self, x: Register) -> Register:
         """16-bit floats are float32 registers already; only the name of the dtype changes."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from compiler.ir import Apply, Graph, Value
 from compiler.ops import creation, indexing
 from compiler.ops.contraction import Product
-from compiler.ops.op import Elementwise, Movement, Reduction
+from compiler.ops.op import Elementwise, Movement, Reduction, Scan
 
 # A kernel past this size compiles slowly (about 1 ms a node) and runs out of registers anyway.
 MAX_NODES = 96
@@ -52,7 +52,7 @@ class Group:
     """Nodes of one kernel, in order, over one `domain`.
 
     `reductions` are the sets of domain axes reduced; `inner` is the set whose result is used inside the
-    group.
+    group, or along which a scan runs.
     """
 
     nodes: list[Apply]
@@ -67,7 +67,7 @@ class Group:
         return next((n for n in self.nodes if is_product(n)), None)
 
 
-_LOOPED = (Elementwise, Reduction)
+_LOOPED = (Elementwise, Reduction, Scan)
 
 
 def is_loop(node: Value) -> bool:
@@ -116,10 +116,13 @@ def domain_of(node: Apply) -> Shape:
 
 
 def reduced_axes(node: Apply, domain: Shape) -> Axes:
-    """Domain axes, of size above 1, that a reduction in a group of that domain reduces."""
+    """Domain axes, of size other than 1, that a reduction in a group of that domain reduces, or that a scan
+    runs along.
+    """
     shift = len(domain) - node.ndim
     shape = padded(node.inputs[0].shape, len(domain))
-    return frozenset(a + shift for a in node.attrs["axes"] if shape[a + shift] != 1)
+    axes = (node.attrs["axis"],) if isinstance(node.op, Scan) else node.attrs["axes"]
+    return frozenset(a + shift for a in axes if shape[a + shift] != 1)
 
 
 def nontrivial(domain: Shape) -> Axes:
@@ -218,6 +221,9 @@ class Scheduler:
         if isinstance(node.op, Reduction):
             group.reductions.add(reduced_axes(node, group.domain))
             group.inner = _inner_axes(group.domain, group.reductions, set())
+        elif isinstance(node.op, Scan):
+            group.inner = reduced_axes(node, group.domain)
+            group.reductions.add(group.inner)
         self.group[node] = group
         self.groups[group] = None
         self.position[group] = len(self.position)
@@ -288,11 +294,11 @@ class Scheduler:
                 self.why = WHY_ADDRESSED
                 return None
             for node in remarkable:
-                if not isinstance(node.op, Reduction):
+                if not isinstance(node.op, Reduction | Scan):
                     continue
                 axes = reduced_axes(node, domain)
                 reductions.add(axes)
-                if any(user in members for user in self.graph.users[node]):
+                if isinstance(node.op, Scan) or any(user in members for user in self.graph.users[node]):
                     used.add(axes)
         inner = _inner_axes(domain, reductions, used)
         if inner is None:

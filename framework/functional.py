@@ -188,6 +188,7 @@ from framework.reductions import (
     var,
     var_mean,
 )
+from framework.running import cummax, cummin, cumprod, cumsum, logcumsumexp
 from framework.scatter import (
     gather,
     index_add,
@@ -208,13 +209,8 @@ from framework.sorting import (
     argwhere,
     bincount,
     bucketize,
-    cummax,
-    cummin,
-    cumprod,
-    cumsum,
     histc,
     kthvalue,
-    logcumsumexp,
     median,
     msort,
     nanmedian,

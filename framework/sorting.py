@@ -1,4 +1,4 @@
-"""Order and running totals: sort, topk, cumsum, unique, nonzero.
+"""Order and what is distinct: sort, topk, unique, nonzero.
 
 The result's order or shape depends on values, so these read them: inside @compile the function then runs
 eagerly.
@@ -15,17 +15,14 @@ from compiler.ops.indexing import gather, take_add
 from compiler.ops.indexing import take as take_op
 from framework.access import beside, host
 from framework.apply import apply_op
-from framework.autograd import Function
-from framework.elementwise import isnan, labelled, logaddexp, where
-from framework.joining import flip
-from framework.promotion import FLOATING, convert
+from framework.elementwise import isnan, labelled, where
+from framework.promotion import convert
 from framework.reductions import Extremum
 from framework.size import axis_index
 from framework.tensor import Tensor, concrete, wrap
 from framework.transfer import moved_to
-from framework.views import cat, movedim, reshape, sliced
+from framework.views import movedim, reshape, sliced
 from kernels import dtypes
-from kernels.dtypes import DType
 from kernels.gpu import arrays, ordering
 
 Array = np.ndarray[Any, Any]
@@ -229,64 +226,6 @@ def _occurrences(index: Array, size: int) -> Array:
     return take_add(xp.zeros(size, np.int64), index, xp.ones(len(index), np.int64), axis=0)
 
 
-class Cummax(Extremum):
-    """Result of cummax."""
-
-
-class Cummin(Extremum):
-    """Result of cummin."""
-
-
-def _running(x: Tensor, dim: int, combine: str, kind: type[Extremum]) -> Extremum:
-    axis = axis_index(dim, x.ndim)
-    if x.ndim == 0:
-        return kind(x + 0, beside(x, np.zeros((), np.int64)))
-    indices = _positions(_met(concrete(x), axis, combine))
-    return kind(
-        labelled(f"{kind.__name__}Backward0", apply_op(gather, (x, indices), {"axis": axis})), indices
-    )
-
-
-@arrays.located
-def _met(data: Array, axis: int, combine: str) -> Array:
-    """The last position so far at which the running extremum was met; nan, once met, meets itself."""
-    data = _comparable(data)
-    along = [-1 if k == axis else 1 for k in range(data.ndim)]
-    place = arrays.namespace(data).arange(data.shape[axis]).reshape(along)
-    met = (data == _accumulated(data, axis, combine)) | (data != data)
-    return _accumulated(np.where(met, place, 0), axis, "maximum")
-
-
-def _accumulated(data: Array, axis: int, combine: str) -> Array:
-    """Each element combined with all before it along an axis, in the dtype of the elements."""
-    if not arrays.is_device(data):
-        return getattr(np, combine).accumulate(data, axis, dtype=data.dtype)
-    return ordering.running(combine, data, axis)
-
-
-def cummax(input: Tensor, dim: int) -> Extremum:
-    """The largest value so far along `dim`, and where it was."""
-    return _running(input, dim, "maximum", Cummax)
-
-
-def cummin(input: Tensor, dim: int) -> Extremum:
-    """The smallest value so far along `dim`, and where it was."""
-    return _running(input, dim, "minimum", Cummin)
-
-
-def logcumsumexp(input: Tensor, dim: int) -> Tensor:
-    """log of running sums of exp along `dim`, without overflow."""
-    if input.ndim == 0:
-        return input + 0
-    axis = axis_index(dim, input.ndim)
-    step, size, x = 1, input.shape[axis], input
-    while step < size:
-        head, tail = sliced(x, axis, 0, step), sliced(x, axis, step, size)
-        x = cat([head, logaddexp(tail, sliced(x, axis, 0, size - step))], axis)
-        step *= 2
-    return labelled("LogcumsumexpBackward0", x + 0)
-
-
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
@@ -313,66 +252,6 @@ def _runs(data: Array, dim: int | None) -> tuple[Array, Array, Array]:
     ends = np.concatenate([begins[1:], xp.full(len(first), len(rows), np.int64)])
     run = np.cumsum(starts.astype(np.int64), 0) - 1
     return arrays.row_major(kept if dim is None else np.moveaxis(kept, 0, dim)), run, ends - begins
-
-
-class _CumulativeSum(Function):
-    """Running sums; the gradient is the running sum from the other end."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, axis: int) -> Tensor:
-        ctx.axis = axis
-        return wrap(_totals(concrete(x), axis))
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
-        return flip(_CumulativeSum.apply(flip(g, ctx.axis), ctx.axis), ctx.axis), None
-
-
-@arrays.located
-def _totals(data: Array, axis: int) -> Array:
-    """Running sums along an axis; those of 16-bit floats are rounded at the end."""
-    wide = data.astype(dtypes.of_numpy(data.dtype).arithmetic.numpy, copy=False)
-    return arrays.row_major(_accumulated(wide, axis, "add"), data.dtype)
-
-
-def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
-    """Running sums along `dim`; bool and integers give int64."""
-    x = _accumulable(input, dtype)
-    if x.ndim == 0:
-        axis_index(dim, 0)
-        return x + 0
-    return labelled("CumsumBackward0", _CumulativeSum.apply(x, axis_index(dim, x.ndim)))
-
-
-def _accumulable(input: Tensor, dtype: DType | None) -> Tensor:
-    if dtype is None and input.dtype.category != FLOATING:
-        dtype = dtypes.int64
-    return input if dtype is None else convert(input, dtype)
-
-
-def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
-    """Running products along `dim`; bool and integers give int64."""
-    x = _accumulable(input, dtype)
-    if x.ndim == 0:
-        axis_index(dim, 0)
-        return x + 0
-    axis = axis_index(dim, x.ndim)
-    if not x.requires_grad:
-        return wrap(_products(concrete(x), axis))
-    # Doubling steps (Hillis and Steele 1986), each differentiable, also where an element is 0.
-    step, size = 1, x.shape[axis]
-    while step < size:
-        head, tail = sliced(x, axis, 0, step), sliced(x, axis, step, size)
-        joined = tail * sliced(x, axis, 0, size - step)
-        x = cat([head, joined], axis)
-        step *= 2
-    return labelled("CumprodBackward0", x + 0)
-
-
-@arrays.located
-def _products(data: Array, axis: int) -> Array:
-    """Running products along an axis."""
-    return arrays.row_major(_accumulated(_comparable(data), axis, "multiply"), data.dtype)
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:

@@ -13,7 +13,7 @@ from kernels.cpu import loop
 from kernels.cpu.target import lanes
 from kernels.dtypes import DType
 from kernels.files import Placed
-from kernels.spec import ELEMENT, KERNEL, Call, Load, LoopSpec, MatmulSpec, Reduce, Store
+from kernels.spec import ELEMENT, KERNEL, Call, Load, LoopSpec, MatmulSpec, Reduce, Scan, Store
 from kernels.traffic import distinct, touched
 from kernels.work import Work
 
@@ -27,7 +27,7 @@ _NOT_COUNTED = frozenset(
 class Cost:
     """Work of one run. `read` and `written`: the bytes that must be, each once; `moved`: the bytes that the
     kernel's loops load and store, most of the excess from caches. `flops`: one for each word of arithmetic
-    and each element of a reduction, two for each multiply-add of a product; `dtype`: what they are done in.
+    and each element of a reduction or a scan, two for each multiply-add; `dtype`: what they are done in.
     `footprint`: bytes of memory; `in_place`: whether all that is written is read before.
     """
 
@@ -90,8 +90,8 @@ def _flops(work: Work) -> int:
     assert isinstance(steps, LoopSpec)
     rows, points = math.prod(extents[: steps.rows]), math.prod(extents)
     for step in spec.steps:
-        if isinstance(step, Reduce):
-            count += points
+        if isinstance(step, Reduce | Scan):
+            count += 2 * points if isinstance(step, Scan) and step.factor else points
         elif isinstance(step, Call) and step.function not in _NOT_COUNTED:
             level = steps.levels[step.out]
             count += points if level == ELEMENT else rows if level != KERNEL else 1

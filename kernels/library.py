@@ -27,6 +27,7 @@ from kernels.spec import (
     MatmulSpec,
     Operand,
     Reduce,
+    Scan,
     Step,
     Store,
     Stride,
@@ -105,6 +106,13 @@ class LoopBuilder(Recorder):
         """`value` combined over the inner axes: "add", "mul", "max" or "min"."""
         out = self.fresh(value.dtype)
         self.steps.append(Reduce(out.name, value.name, combine, value.dtype))
+        return out
+
+    def scan(self, value: Register, combine: str, factor: Register | None = None) -> Register:
+        """`value` combined with all before it along the inner axis, which `factor` multiplies each time."""
+        out = self.fresh(value.dtype)
+        name = factor.name if factor else None
+        self.steps.append(Scan(out.name, value.name, combine, value.dtype, name))
         return out
 
     def spec(self) -> LoopSpec:
@@ -224,6 +232,18 @@ def _row_reduction(name: str, combine: str, dtype: DType, sizes: Sizes) -> Place
     return _bound(k, sizes)
 
 
+def _running_sum(k: Any, x: Any) -> Any:
+    return k.scan(x, "add")
+
+
+def _recurrence(dtype: DType, sizes: Sizes) -> Placed:
+    """Each row's y = factor * (y before) + x."""
+    k = LoopBuilder("recurrence", rows=1, inner=1)
+    factor, x = k.load(dtype, _ROW), k.load(dtype, _ROW)
+    k.store(k.scan(x, "add", factor), dtype, _ROW)
+    return _bound(k, sizes)
+
+
 def _column_sum(dtype: DType, sizes: Sizes) -> Placed:
     """Sums down the columns; lanes run along them, and the loop over (columns, rows) walks downwards."""
     rows, columns = sizes
@@ -298,6 +318,9 @@ def _entries() -> Iterator[Named]:
     )
     for name, combine in (("row_sum", "add"), ("row_max", "max")):
         yield Named(name, ROWS, partial(_row_reduction, name, combine), lambda s: [s, s[:1]], "of each row")
+    row_by_row = partial(_row_by_row, "running_sum", _running_sum)
+    yield Named("running_sum", ROWS, row_by_row, partial(_same, 2), "of each row, up to each element")
+    yield Named("recurrence", ROWS, _recurrence, partial(_same, 3), "y = factor * (y before) + x in each row")
     yield Named("column_sum", ROWS, _column_sum, lambda s: [s, s[1:]], "sums down the columns")
     for form in ("nn", "nt", "tn", "tt"):
         name = "matmul" if form == "nn" else f"matmul_{form}"

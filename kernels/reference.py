@@ -13,7 +13,19 @@ import numpy as np
 
 from kernels import dtypes
 from kernels.scalar import NumpyScalars
-from kernels.spec import COMBINE, Call, Index, Literal, Load, LoopSpec, MatmulSpec, Reduce, Store, identity
+from kernels.spec import (
+    COMBINE,
+    Call,
+    Index,
+    Literal,
+    Load,
+    LoopSpec,
+    MatmulSpec,
+    Reduce,
+    Scan,
+    Store,
+    identity,
+)
 
 _UFUNC = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -72,6 +84,15 @@ def run(
                         arrays[operand][places[operand][(slice(0, 1),) * spec.rows]] = result
                     else:
                         values[out] = _held(result)
+                case Scan(out, value, combine, dtype, factor):
+                    shape = np.broadcast_shapes(np.shape(values[value]), (1,) * spec.rows + extents[-1:])
+                    terms = np.broadcast_to(values[value], shape)
+                    if factor:
+                        shape = np.broadcast_shapes(shape, np.shape(values[factor]))
+                        found = _recurrence(*(np.broadcast_to(values[x], shape) for x in (factor, value)))
+                    else:
+                        found = _UFUNC[combine].accumulate(terms, -1, dtype=terms.dtype)
+                    values[out] = _held(found)
                 case Store(value, operand, index):
                     place = np.asarray(address(operand, index))
                     shape = np.broadcast_shapes(place.shape, np.shape(values[value]))
@@ -109,6 +130,15 @@ def run_matmul(
     shape = (*batch, m, n)
     contiguous = [int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     run(spec.epilogue, shape, [*arrays, product.reshape(-1)], [*strides, contiguous], offsets=[*offsets, 0])
+
+
+def _recurrence(factor: np.ndarray[Any, Any], value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """factor * before + value along the last axis, one after the other."""
+    found = value.copy()
+    for i in range(1, value.shape[-1]):
+        before = found[..., i - 1]
+        found[..., i] = np.where(before == 0, value[..., i], factor[..., i] * before + value[..., i])
+    return found
 
 
 def _held(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -95,6 +95,21 @@ class Reduce:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """`out` = `value` combined with all before it along the one inner axis, in order.
+
+    With `factor`, what came before is multiplied by it first: factor * before + value, which is `value` where
+    nothing or zero came before.
+    """
+
+    out: str
+    value: str
+    combine: str
+    dtype: DType
+    factor: str | None = None
+
+
+@dataclass(frozen=True)
 class Store:
     """Write `value` to `operand`; with `index`, add it there, in loop order, at `index` times a runtime
     stride: elements along axes in which `operand` has a stride are then different ones, whatever the index.
@@ -105,7 +120,7 @@ class Store:
     index: str | None = None
 
 
-Named = Load | Literal | Index | Call | Reduce
+Named = Load | Literal | Index | Call | Reduce | Scan
 Step = Named | Store
 COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
 
@@ -119,6 +134,8 @@ def used(step: Step) -> tuple[str, ...]:
             return (index,) if index else ()
         case Reduce(value=value):
             return (value,)
+        case Scan(value=value, factor=factor):
+            return (value, factor) if factor else (value,)
         case Store(value, _, index):
             return (value, index) if index else (value,)
     return ()
@@ -136,6 +153,13 @@ def identity(combine: str, dtype: DType) -> float | int:
     bits = 8 * dtype.itemsize
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if dtype.is_signed else (0, 2**bits - 1)
     return low if combine == "max" else high
+
+
+def before_all(scan: Scan) -> float | int:
+    """What a scan starts from: combined with it, nothing changes, not even the sign of a zero."""
+    if scan.combine == "add" and scan.dtype.is_floating_point:
+        return -0.0
+    return identity(scan.combine, scan.dtype)
 
 
 @dataclass(frozen=True)
@@ -163,6 +187,8 @@ class LoopSpec:
         for operand in self.operands:
             if len(operand.strides) != self.axes:
                 raise SpecError(f"{self.name}: {operand} needs {self.axes} strides, one per axis")
+        if self.inner != 1 and any(isinstance(s, Scan) for s in self.steps):
+            raise SpecError(f"{self.name}: a scan has one inner axis, not {self.inner}")
 
     @property
     def axes(self) -> int:
@@ -185,6 +211,8 @@ class LoopSpec:
                     levels[out] = max((levels[x] for x in inputs), default=KERNEL)
                 case Reduce(out, outer=False):
                     levels[out] = ROW
+                case Scan(out):
+                    levels[out] = ELEMENT
         return levels
 
     def operand_level(self, operand: int) -> int:
@@ -262,6 +290,9 @@ def _text(step: Step) -> str:
         case Reduce(out, value, combine, dtype, outer, operand):
             over = f"rows of {value} into p{operand}" if outer else f"inner of {value}"
             return f"{out} = {combine} over {over}: {dtype.name}"
+        case Scan(out, value, combine, dtype, factor):
+            by = f" by {factor}" if factor else ""
+            return f"{out} = scan {combine} of {value}{by}: {dtype.name}"
         case Store(value, operand, index):
             return f"store p{operand} {'+' if index else ''}= {value}" + (f" at [{index}]" if index else "")
 

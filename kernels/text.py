@@ -20,6 +20,7 @@ from kernels.spec import (
     MatmulSpec,
     Operand,
     Reduce,
+    Scan,
     Step,
     Store,
 )
@@ -34,6 +35,7 @@ _STORE = re.compile(r"store p(\d+) \+?= (\w+)(?: at \[(\w+)\])?")
 _LOAD = re.compile(r"load p(\d+)(?:\[(\w+)\])?")
 _INDEX = re.compile(r"index p(\d+)")
 _REDUCE = re.compile(r"(\w+) over (?:inner of (\w+)|rows of (\w+) into p(\d+)): (\w+)")
+_SCAN = re.compile(r"scan (\w+) of (\w+)(?: by (\w+))?: (\w+)")
 _CALL = re.compile(r"(\w+)\((.*)\): (\w+)")
 _LITERAL = re.compile(r"(\S+): (\w+)")
 
@@ -84,6 +86,8 @@ def _step(line: str) -> Step:
             combine, inner, rows, operand, dtype = match.groups()
             outer = rows is not None
             return Reduce(out, inner or rows, combine, _dtype(dtype, line), outer, int(operand or -1))
+        if match := _SCAN.fullmatch(text):
+            return Scan(out, match[2], match[1], _dtype(match[4], line), match[3])
         if match := _CALL.fullmatch(text):
             inputs = tuple(x.strip() for x in match[2].split(",") if x.strip())
             return Call(out, match[1], inputs, _dtype(match[3], line))

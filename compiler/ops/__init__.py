@@ -3,7 +3,7 @@
 Re-exports only. The order below is the order families build on each other.
 """
 
-from compiler.ops.op import TABLE, Check, Elementwise, Movement, Op, Reduction  # isort: skip
+from compiler.ops.op import TABLE, Check, Elementwise, Movement, Op, Reduction, Scan  # isort: skip
 from compiler.ops.compare import cast, eq, ge, gt, le, lt, ne, where  # isort: skip
 from compiler.ops.bits import (  # isort: skip
     bitwise_and,
@@ -63,6 +63,7 @@ from compiler.ops.movement import (  # isort: skip
 )
 from compiler.ops.reduction import all, amax, amin, any, argmax, argmin, prod, sum, sum_to  # isort: skip
 from compiler.ops.indexing import gather, scatter_add, take, take_add  # isort: skip
+from compiler.ops.running import cummax, cummin, cumprod, cumsum, recurrence  # isort: skip
 from compiler.ops.contraction import contract, matmul  # isort: skip
 from compiler.ops.statistics import softmax, standardize  # isort: skip
 from compiler.ops.window import channels_first, convolution, stored, windows  # isort: skip
@@ -75,6 +76,7 @@ __all__ = [
     "Movement",
     "Op",
     "Reduction",
+    "Scan",
     "abs",
     "add",
     "all",
@@ -94,6 +96,10 @@ __all__ = [
     "convolution",
     "cos",
     "created",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "div",
     "eq",
     "erf",
@@ -129,6 +135,7 @@ __all__ = [
     "random_bits",
     "random_word",
     "reciprocal",
+    "recurrence",
     "relu",
     "remainder",
     "reshape",

@@ -534,6 +534,17 @@ class Reduction(Op):
         self.identity = identity
 
 
+class Scan(Op):
+    """Each element combined with all before it along `axis`, by "add", "mul", "max" or "min".
+
+    With two inputs, the first is what all that came before is multiplied by.
+    """
+
+    def __init__(self, *facts: Any, combine: str, **others: Any) -> None:
+        super().__init__(*facts, **others)
+        self.combine = combine
+
+
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 
 

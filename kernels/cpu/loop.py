@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from kernels import dtypes
 from kernels.cpu.picks import Pick, picks
+from kernels.cpu.repeating import side_by_side
 from kernels.cpu.steps import Steps
 from kernels.dtypes import DType
 from kernels.spec import (
@@ -33,8 +34,10 @@ from kernels.spec import (
     LoopSpec,
     Named,
     Reduce,
+    Scan,
     Step,
     Store,
+    before_all,
     identity,
     used,
 )
@@ -208,7 +211,7 @@ class _Loop(Steps):
                 continue
             wanted.add(name)
             step = self.steps[name]
-            if isinstance(step, Call) and step.function in EXPENSIVE and self.made.get(name, phase) < phase:
+            if _is_kept(step) and self.made.get(name, phase) < phase:
                 self.spilled[name] = None
                 continue
             stack += used(step)
@@ -254,16 +257,16 @@ class _Loop(Steps):
                 out.line("j = first + NUMBER")
                 out.line(f"active = mask({self.lanes})")
                 self.row()
-                out.lines[mark:] = _side_by_side(out.lines[mark:], count, self.lanes)
+                out.lines[mark:] = side_by_side(out.lines[mark:], count, self.lanes)
         with out.block(f"for j in range({begin}, {stop}, {self.lanes}):"):
             out.line(f"active = mask({stop} - j)")
             self.row()
 
     def side_by_side(self) -> int:
         """How many vectors of rows are done at once, without a mask; 0 where code for that is no gain."""
-        reductions = [s for s in self.spec.steps if isinstance(s, Reduce)]
+        reductions = [s for s in self.spec.steps if isinstance(s, Reduce | Scan)]
         if reductions:
-            alone = not self.spilled and not any(s.outer for s in reductions)
+            alone = not self.spilled and not any(isinstance(s, Reduce) and s.outer for s in reductions)
             return SIDE_BY_SIDE if alone and len(reductions) <= SIDE_BY_SIDE // 2 else 0
         expensive = sum(isinstance(s, Call) and s.function in EXPENSIVE for s in self.spec.steps)
         return 2 if expensive >= LONG else min(expensive, 1)
@@ -503,7 +506,29 @@ class _Loop(Steps):
         accumulator = self.accumulator(step.combine, step.dtype)
         return total if accumulator is step.dtype else f"cast_{accumulator.name}_{step.dtype.name}({total})"
 
+    def compute(self, step: Step) -> None:
+        """Write the lines that give a step its value."""
+        if isinstance(step, Scan):
+            self.scan(step)
+        else:
+            super().compute(step)
+
+    def scan(self, step: Scan) -> None:
+        """What a scan has come to: lane after lane where they lie along the axis, else in each lane."""
+        operands = ["total_" + step.out, *([step.factor] if step.factor else []), step.value]
+        word = "recurrence" if step.factor else COMBINE[step.combine]
+        if self.spec.vector == "rows":
+            self.out.line(f"total_{step.out} = {word}({', '.join(operands)})")
+            self.out.line(f"{step.out} = total_{step.out}")
+        else:
+            self.out.line(f"{step.out} = scan_{word}({', '.join(operands)})")
+            self.out.line(f"total_{step.out} = last_lane({step.out})")
+
     def start_inner(self, phase: int) -> None:
+        for step in self.needed(phase):
+            if isinstance(step, Scan) and self.made[step.out] == phase:
+                start = f"constant_{step.dtype.arithmetic.name}({before_all(step)!r})"
+                self.out.line(f"total_{step.out} = {start}")
         for step in self.walked(phase):
             if isinstance(step, Reduce) and not step.outer:
                 self.start(step)
@@ -547,31 +572,9 @@ class _Loop(Steps):
         return f"part * s{operand}_i" + ("" if base == "0" else f" + {base}")
 
 
-def _side_by_side(lines: Sequence[str], count: int, lanes: int) -> list[str]:
-    """The text of a row, for several vectors of rows: the same loops, in them everything once for each.
-
-    Line by line where functions are long; the loads of a reduction stay together, or it takes a third longer.
-    """
-    names = {found[1] for line in lines if (found := re.match(r"\s*(\w+) = ", line))}
-    word = re.compile(rf"\b({'|'.join(sorted(names))})\b")
-    loops = any(line.lstrip().startswith("for ") for line in lines)
-    made: list[str] = []
-    for (_, is_loop), run in itertools.groupby(lines, _place_in_text):
-        texts = list(run)
-        if is_loop or count == 1:
-            made += [line.replace("NUMBER", "0") for line in texts]
-            continue
-        for part in [texts] if loops else [[line] for line in texts]:
-            for number in range(count):
-                renamed = (word.sub(rf"\1_{number}", line) for line in part)
-                made += (line.replace("NUMBER", str(number * lanes)) for line in renamed)
-    return made
-
-
-def _place_in_text(line: str) -> tuple[int, bool]:
-    """How far a line is indented, and whether it begins a loop."""
-    text = line.lstrip()
-    return len(line) - len(text), text.startswith("for ")
+def _is_kept(step: Step) -> bool:
+    """Whether what one loop over a row has computed is better kept for the next than computed again."""
+    return isinstance(step, Scan) or (isinstance(step, Call) and step.function in EXPENSIVE)
 
 
 def _phases(spec: LoopSpec) -> dict[str, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kernels import dtypes
 from kernels.dtypes import DType
 from kernels.source import Source
-from kernels.spec import KERNEL, ROW, RUNTIME, Call, Index, Literal, Load, LoopSpec, Reduce, Step
+from kernels.spec import KERNEL, ROW, RUNTIME, Call, Index, Literal, Load, LoopSpec, Reduce, Scan, Step
 
 
 @dataclass
@@ -110,7 +110,9 @@ def _dtypes(spec: LoopSpec) -> dict[str, DType]:
         match step:
             case Load(out, operand):
                 known[out] = spec.operands[operand].dtype
-            case Literal(out, _, dtype) | Call(out, _, _, dtype) | Reduce(out=out, dtype=dtype):
+            case Literal(out, _, dtype) | Call(out, _, _, dtype):
+                known[out] = dtype
+            case Reduce(out=out, dtype=dtype) | Scan(out=out, dtype=dtype):
                 known[out] = dtype
             case Index(out):
                 known[out] = dtypes.int64

@@ -15,7 +15,7 @@ from kernels import dtypes, philox
 from kernels.cpu import vector_math
 from kernels.cpu.intrinsics import EXPORTS, I32, LANES, LLVM, VECTOR, Vector
 from kernels.cpu.words import word
-from kernels.spec import COMBINE
+from kernels.spec import COMBINE, identity
 
 Emit = Callable[..., ir.Value]
 WORDS: dict[str, Any] = {}
@@ -222,6 +222,58 @@ _EMIT: dict[str, Emit] = {
 }
 for _name in COMBINE:
     _across_lanes(_name)
+
+
+def _recurrence(b: ir.IRBuilder, d: dtypes.DType, x: ir.Value, factor: ir.Value, y: ir.Value) -> ir.Value:
+    """factor * x + y, and y where x is zero."""
+    nothing = b.fcmp_ordered("==", x, _constant(x, 0.0))
+    return b.select(nothing, y, b.fadd(b.fmul(factor, x), y))
+
+
+def _scan(combine: str) -> Emit:
+    """Each lane combined with all before it, and with `before`. Rounded sums and products go lane by lane."""
+
+    def emit(b: ir.IRBuilder, dtype: dtypes.DType, before: ir.Value, x: ir.Value) -> ir.Value:
+        if dtype.is_floating_point and combine in ("add", "mul"):
+            return _lane_by_lane(b, x, before, lambda total, lane: _EMIT[combine](b, dtype, total, lane(x)))
+        first = _constant(x, identity(combine, dtype))
+        for step in (2**k for k in range(LANES.bit_length() - 1)):
+            order = [lane + LANES - step for lane in range(LANES)]  # `step` lanes of nothing move in
+            shifted = b.shuffle_vector(first, x, ir.Constant(ir.VectorType(I32, LANES), order))
+            x = _EMIT[combine](b, dtype, x, shifted)
+        return _EMIT[combine](b, dtype, before, x)
+
+    return emit
+
+
+def _lane_by_lane(b: ir.IRBuilder, x: ir.Value, total: ir.Value, combine: Callable[..., Any]) -> ir.Value:
+    """The totals after each lane; `combine(total, lane)` takes what `lane` gives of a vector."""
+    result = x
+    for number in range(LANES):
+        one = ir.Constant(ir.VectorType(I32, LANES), [number] * LANES)
+        total = combine(total, lambda vector, one=one: b.shuffle_vector(vector, vector, one))
+        order = [LANES + lane if lane == number else lane for lane in range(LANES)]
+        result = b.shuffle_vector(result, total, ir.Constant(ir.VectorType(I32, LANES), order))
+    return result
+
+
+def _scan_recurrence(
+    b: ir.IRBuilder, dtype: dtypes.DType, before: ir.Value, factor: ir.Value, x: ir.Value
+) -> ir.Value:
+    return _lane_by_lane(
+        b, x, before, lambda total, lane: _recurrence(b, dtype, total, lane(factor), lane(x))
+    )
+
+
+def _last_lane(b: ir.IRBuilder, dtype: dtypes.DType, x: ir.Value) -> ir.Value:
+    return b.shuffle_vector(x, x, ir.Constant(ir.VectorType(I32, LANES), [LANES - 1] * LANES))
+
+
+for _name, _function in COMBINE.items():
+    _word(f"scan_{_function}", 2, _scan(_name))
+_word("recurrence", 3, _recurrence)
+_word("scan_recurrence", 3, _scan_recurrence)
+_word("last_lane", 1, _last_lane)
 
 
 def _scatter_add(name: str) -> None:

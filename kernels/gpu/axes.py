@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from kernels.spec import LoopSpec, Operand, pattern
+from kernels.spec import LoopSpec, Operand, Scan, pattern
 from kernels.work import Work
 
 # Axes from the outermost: a size, the stride in every operand, whether the size varies.
@@ -21,7 +21,9 @@ def collapsed(work: Work) -> Work:
     spec = cast(LoopSpec, work.spec)
     varying = [a in work.varying for a in range(spec.axes)]
     axes = list(zip(work.extents, zip(*work.strides, strict=True), varying, strict=True))
-    rows, inner = _merged(axes[: spec.rows]), _merged(axes[spec.rows :])
+    rows, inner = _merged(axes[: spec.rows]), axes[spec.rows :]
+    if not any(isinstance(s, Scan) for s in spec.steps):  # what runs along an axis is stored along it
+        inner = _merged(inner)
     walk = rows + inner
     strides = tuple(tuple(own[number] for _, own, _ in walk) for number in range(len(spec.operands)))
     patterns = [tuple(pattern(s) for s in own) for own in strides]

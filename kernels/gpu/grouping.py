@@ -15,7 +15,7 @@ import numpy as np
 from kernels.gpu import loop
 from kernels.gpu.axes import collapsed
 from kernels.gpu.launch import MOST, Launch, Parameter
-from kernels.spec import Load, LoopSpec, Reduce, Store
+from kernels.spec import Load, LoopSpec, Reduce, Scan, Store
 from kernels.work import Work
 
 # Members of one launch, at most: each program looks at the starts of all of them.
@@ -57,7 +57,7 @@ def form(work: Work) -> Form | None:
     spec = work.spec
     if not isinstance(spec, LoopSpec) or work.parts or work.serial or not 0 < work.elements <= _MOST_ELEMENTS:
         return None
-    if any(isinstance(s, Reduce) or (isinstance(s, Load | Store) and s.index) for s in spec.steps):
+    if any(isinstance(s, Reduce | Scan) or (isinstance(s, Load | Store) and s.index) for s in spec.steps):
         return None
     # Members have sizes of their own in any case.
     flat = collapsed(replace(work, varying=frozenset()))

@@ -124,6 +124,14 @@ def combine_min(x, y):
     return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
 
 
+def recurrence(x, factor, y):
+    return tl.where(x == 0, y, factor * x + y)
+
+
+def combine_recurrence(factor, x, another, y):
+    return factor * another, recurrence(x, another, y)
+
+
 def combine_or(x, y):
     return x | y
 

@@ -18,7 +18,7 @@ from kernels.gpu.axes import collapsed
 from kernels.gpu.launch import Launch
 from kernels.gpu.nest import Nest
 from kernels.gpu.tiles import tiling
-from kernels.spec import ELEMENT, KERNEL, ROW, Reduce, Step
+from kernels.spec import ELEMENT, KERNEL, ROW, Reduce, Scan, Step
 from kernels.work import Work
 
 
@@ -147,6 +147,9 @@ class _Loop(Nest):
         running = {*self.online, *(s.out for s in self.online.values())}
         for step in reductions:
             self.start(step, self.level_dims(ROW) if step.out in running else self.everywhere)
+        for step in steps:
+            if isinstance(step, Scan):
+                self.start(step, self.level_dims(ROW))
         self.open_inner()
         for step in steps:
             self.compute(step)

@@ -13,7 +13,20 @@ from typing import cast
 from kernels.gpu import phases, vocabulary
 from kernels.gpu.steps import Dims, Steps
 from kernels.gpu.tiles import Tiling
-from kernels.spec import COMBINE, ELEMENT, KERNEL, ROW, Call, Index, LoopSpec, Reduce, Step, Store, identity
+from kernels.spec import (
+    COMBINE,
+    ELEMENT,
+    KERNEL,
+    ROW,
+    Call,
+    Index,
+    LoopSpec,
+    Reduce,
+    Scan,
+    Step,
+    Store,
+    identity,
+)
 from kernels.work import Work
 
 
@@ -109,6 +122,8 @@ class Nest(Steps):
                     self.accumulate(step, covered)
                 else:
                     self.finish(step, covered)
+            case Scan():
+                self.scan(step)
             case Call(out, "random_bits", (seed, offset, i), dtype) if self.quads and self.quads[0].out == i:
                 counter, axis = self.quads
                 first = re.sub(rf"\bi{axis}\b", f"q{axis}", self.address(counter.operand))
@@ -140,11 +155,11 @@ class Nest(Steps):
         """Whether a total over the rows has more elements than a tile, and grows in memory."""
         return self.tiling.looped and self.level(step) == ELEMENT
 
-    def identity(self, step: Reduce) -> float | int:
+    def identity(self, step: Reduce | Scan) -> float | int:
         """What changes nothing when it is combined."""
         return identity(step.combine, step.dtype.arithmetic)
 
-    def start(self, step: Reduce, dims: Dims) -> None:
+    def start(self, step: Reduce | Scan, dims: Dims) -> None:
         """Write the total of nothing."""
         total = vocabulary.literal(self.identity(step), step.dtype.arithmetic, self.tile(dims))
         self.out.line(f"total_{step.out} = {total}")
@@ -156,7 +171,7 @@ class Nest(Steps):
         nothing = vocabulary.number(self.identity(step), step.dtype.arithmetic)
         return f"tl.where({self.mask[dimension]}, {value}, {nothing})"
 
-    def combined(self, step: Reduce, x: str, y: str) -> str:
+    def combined(self, step: Reduce | Scan, x: str, y: str) -> str:
         """The expression of two values combined."""
         return vocabulary.call(COMBINE[step.combine], [x, y], [step.dtype, step.dtype], step.dtype)
 
@@ -164,7 +179,7 @@ class Nest(Steps):
         """Write the addition of a tile to the total."""
         self.out.line(f"total_{step.out} = {self.combined(step, f'total_{step.out}', value)}")
 
-    def across(self, step: Reduce, tile: str) -> str:
+    def across(self, step: Reduce | Scan, tile: str) -> str:
         """The expression of a tile combined along the inner axis."""
         axis = self.dimension[self.inner] if len(self.shape) > 1 else None
         return vocabulary.reduced(tile, axis, step.combine, step.dtype)
@@ -189,6 +204,26 @@ class Nest(Steps):
         whole = self.spread(most.value, self.varies[most.value], self.everywhere)
         covered = self.covered(whole, most, self.dimension[self.inner])
         self.accumulate(step, self.across(step, f"libdevice.exp({covered} - {shift})"))
+
+    # Scans
+
+    def scan(self, step: Scan) -> None:
+        """Write the running totals of a tile, those of a stretch on top of what came before it."""
+        out, axis, dims = step.out, self.dimension[self.inner], self.everywhere
+        value = self.spread(step.value, self.varies[step.value], dims)
+        if step.factor:
+            factor = self.spread(step.factor, self.varies[step.factor], dims)
+            both = f"tl.associative_scan(({factor}, {value}), {axis}, combine_recurrence)"
+            self.out.line(f"factor_{out}, own_{out} = {both}")
+            text = f"recurrence(total_{out}, factor_{out}, own_{out})"
+        else:
+            self.out.line(f"own_{out} = {vocabulary.scanned(value, axis, step.combine, step.dtype)}")
+            text = self.combined(step, f"total_{out}", f"own_{out}")
+        self.name(out, text if self.tiling.looped else f"own_{out}", dims, step.dtype)
+        if self.tiling.looped:
+            last = f"i{self.inner} == start + {self.block[self.inner]} - 1"
+            nothing = vocabulary.number(self.identity(step), step.dtype.arithmetic)
+            self.out.line(f"total_{out} = {self.across(step, f'tl.where({last}, {out}, {nothing})')}")
 
     # Totals over the rows of a part, in memory
 

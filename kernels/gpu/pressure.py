@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from kernels.dtypes import DType
 from kernels.gpu.phases import lasts, level
-from kernels.spec import ELEMENT, ROW, Call, Index, Literal, Load, LoopSpec, Reduce, Store, used
+from kernels.spec import ELEMENT, ROW, Call, Index, Literal, Load, LoopSpec, Reduce, Scan, Store, used
 
 # Registers of a processor, all of which one program may take; the most of one thread, and those that it needs
 # for addresses and inside of functions.
@@ -47,5 +47,5 @@ def fits(registers: int, elements: int, warps: int) -> bool:
     return registers * -(-elements // threads) + SPARE <= min(MOST, FILE // threads)
 
 
-def _dtype(spec: LoopSpec, step: Load | Index | Call | Reduce) -> DType:
+def _dtype(spec: LoopSpec, step: Load | Index | Call | Reduce | Scan) -> DType:
     return spec.operands[step.operand].dtype if isinstance(step, Load | Index) else step.dtype

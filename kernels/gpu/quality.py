@@ -12,7 +12,7 @@ from kernels.files import walked
 from kernels.gpu.inspection import LEAST_SHARED, SHARED, Inspection
 from kernels.gpu.launch import MOST, Launch
 from kernels.gpu.product_tiles import TF32
-from kernels.spec import Call, Literal, Load, MatmulSpec, Reduce, Store
+from kernels.spec import Call, Literal, Load, MatmulSpec, Reduce, Scan, Store
 from kernels.traffic import touched
 from kernels.work import Work
 
@@ -39,7 +39,7 @@ def _of_resources(found: Inspection) -> Iterator[str]:
 
 def _of_instructions(work: Work, launch: Launch, found: Inspection) -> Iterator[str]:
     spec = work.spec
-    steps = [s.dtype for s in spec.steps if isinstance(s, Call | Literal | Reduce)]
+    steps = [s.dtype for s in spec.steps if isinstance(s, Call | Literal | Reduce | Scan)]
     known = any(isinstance(s, Call) and s.function in REDUCED for s in spec.steps)
     if found.wide and not known and dtypes.float64 not in [*steps, *(o.dtype for o in spec.operands)]:
         yield f"{found.wide} float64 instructions"

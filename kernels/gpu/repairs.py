@@ -128,11 +128,28 @@ def replacements() -> Iterator[tuple[object, str, object]]:
             parts = [np.squeeze(x, axis) for x in parts]
         return [self.to_tensor(x if x.shape else x.item(), d) for x, d in zip(parts, dtypes, strict=True)]
 
+    def generic_scan(self: Any, inputs: tuple[Any, ...]) -> list[Any]:
+        """All is combined with what is 1, 2, 4, ... before it."""
+        dtypes = [x.dtype for x in inputs]
+        parts, step = [np.moveaxis(x.handle.data, self.axis, -1) for x in inputs], 1
+        while step < parts[0].shape[-1]:
+            left = [of_array(np.roll(x, step, -1), d) for x, d in zip(parts, dtypes, strict=True)]
+            right = [of_array(x, d) for x, d in zip(parts, dtypes, strict=True)]
+            made = self.combine_fn(*left, *right)
+            after = [x.handle.data for x in (made if isinstance(made, tuple) else (made,))]
+            parts = [
+                np.concatenate([x[..., :step], y[..., step:]], -1) for x, y in zip(parts, after, strict=True)
+            ]
+            step *= 2
+        whole = [np.ascontiguousarray(np.moveaxis(x, -1, self.axis)) for x in parts]
+        return [self.to_tensor(x, d) for x, d in zip(whole, dtypes, strict=True)]
+
     for replacement in (
         cast_impl, create_dot, create_masked_load, create_masked_store, create_atomic_rmw, create_barrier,
     ):  # fmt: skip
         yield InterpreterBuilder, replacement.__name__, replacement
     yield interpreter.ReduceOps, "generic_reduce", generic_reduce
+    yield interpreter.ScanOps, "generic_scan", generic_scan
     for name, function in (UNARY | BINARY | {"erf": special.erf}).items():
         yield libdevice, name, elementwise(function)
     # A third of the time would go into looking for integers that wrap, which ours may do.

@@ -14,7 +14,7 @@ from kernels import dtypes
 from kernels.dtypes import DType
 from kernels.gpu import vocabulary
 from kernels.source import Source
-from kernels.spec import Call, Index, Literal, Load, LoopSpec, Reduce, Step, Store
+from kernels.spec import Call, Index, Literal, Load, LoopSpec, Reduce, Scan, Step, Store
 
 Dims = frozenset[int]
 
@@ -39,7 +39,7 @@ class Steps:
     used: dict[str, None] = field(default_factory=dict)
 
     def compute(self, step: Step) -> None:
-        """Write the line of any step but a reduction."""
+        """Write the line of any step but a reduction or a scan."""
         match step:
             case Load(out, operand, index):
                 dtype = self.spec.operands[operand].dtype
@@ -56,8 +56,8 @@ class Steps:
                 self.name(out, text, dims, dtype)
             case Store(value, operand, index):
                 self.out.line(self.store(value, operand, index))
-            case Reduce():
-                raise AssertionError("how a kernel reduces is its own affair")
+            case Reduce() | Scan():
+                raise AssertionError("how a kernel walks its rows is its own affair")
 
     def name(self, out: str, text: str, dims: Iterable[int], dtype: DType) -> None:
         """Write the line that gives a value its name."""

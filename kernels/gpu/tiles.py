@@ -13,7 +13,7 @@ from typing import cast
 from kernels.errors import SpecError
 from kernels.gpu.pressure import fits, held
 from kernels.gpu.product_tiles import coarse
-from kernels.spec import ELEMENT, Index, LoopSpec, Reduce, Store
+from kernels.spec import ELEMENT, Index, LoopSpec, Reduce, Scan, Store
 from kernels.work import Work
 
 # Elements of a pointwise tile: 8 a thread of 4 warps, which are two 128-bit accesses of float32. With many
@@ -176,7 +176,9 @@ def _parts(work: Work, spec: LoopSpec) -> Tiling:
 def _only_columns(spec: LoopSpec) -> bool:
     """Whether nothing but single elements is computed, so that columns may go to different programs."""
     return all(
-        spec.operand_level(s.operand) == ELEMENT and (isinstance(s, Store) or s.outer)
+        not isinstance(s, Scan)
+        and spec.operand_level(s.operand) == ELEMENT
+        and (isinstance(s, Store) or s.outer)
         for s in spec.steps
-        if isinstance(s, Store | Reduce)
+        if isinstance(s, Store | Reduce | Scan)
     )

@@ -177,6 +177,11 @@ def reduced(value: str, axis: int | None, combination: str, dtype: DType) -> str
     return f"tl.reduce({value}, {where}{combine(combination, dtype)}{keep})"
 
 
+def scanned(value: str, axis: int, combination: str, dtype: DType) -> str:
+    """A tile in which each element is combined with all before it along an axis."""
+    return f"tl.associative_scan({value}, {axis}, {combine(combination, dtype)})"
+
+
 def module(spec: LoopSpec | MatmulSpec, kernel: str) -> str:
     """A source: the spec as a comment, the helpers that the kernel's text calls, and the kernel."""
     comment = [f"#   {line}" for line in str(replace(spec, name="kernel")).splitlines()]

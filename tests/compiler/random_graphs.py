@@ -63,6 +63,7 @@ class Maker:
             self.binary,
             self.compare_and_select,
             self.reduction,
+            self.scan,
             self.view,
             self.view,
             self.copy,
@@ -104,6 +105,16 @@ class Maker:
         if not self.exact or not self.dtype.is_floating_point:
             names += ["sum", "sum", "sum"]
         return ops.TABLE[str(self.rng.choice(names))].trace(x, axes=axes)
+
+    def scan(self) -> Value:
+        x = self.pick(self.dtype)
+        if x.ndim == 0:
+            return ops.neg.trace(x)
+        names = ["cummax", "cummin"]
+        if not self.exact or not self.dtype.is_floating_point:
+            names += ["cumsum", "cumsum"]
+        out = ops.TABLE[str(self.rng.choice(names))].trace(x, axis=int(self.rng.integers(x.ndim)))
+        return ops.minimum.trace(ops.maximum.trace(out, -50), 50)
 
     def view(self) -> Value:
         x = self.pick(self.dtype)

@@ -19,8 +19,6 @@ EAGER = {
     "sort nan": "sorting is NumPy's",
     "stable sort": "sorting is NumPy's",
     "mask": "the result's shape depends on values",
-    "empty cumsum": "running sums are NumPy's",
-    "cumsum of bool": "running sums are NumPy's",
     "x[[0, 0]] += 1": "an item is assigned, of what is not known before it happens",
 }
 

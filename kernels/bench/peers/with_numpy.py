@@ -108,6 +108,7 @@ KERNELS: dict[str, Callable[..., Call]] = {
     "cross_entropy": _cross_entropy,
     "row_sum": lambda x, y: lambda: np.sum(x, 1, out=y),
     "row_max": lambda x, y: lambda: np.max(x, 1, out=y),
+    "running_sum": lambda x, y: lambda: np.cumsum(x, 1, out=y),
     "column_sum": lambda x, y: lambda: np.sum(x, 0, out=y),
     "matmul": _product("nn"),
     "matmul_nt": _product("nt"),

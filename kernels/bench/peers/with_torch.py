@@ -60,6 +60,7 @@ KERNELS: dict[str, Callable[..., Call]] = {
     "cross_entropy": _of_tensors(lambda x, target, _, loss: F.cross_entropy(x, target, reduction="none")),
     "row_sum": _of_tensors(lambda x, y: torch.sum(x, 1, out=y)),
     "row_max": _of_tensors(lambda x, y: torch.amax(x, 1, out=y)),
+    "running_sum": _of_tensors(lambda x, y: torch.cumsum(x, 1, out=y)),
     "column_sum": _of_tensors(lambda x, y: torch.sum(x, 0, out=y)),
     "matmul": _into(torch.matmul),
     "matmul_nt": _of_tensors(lambda a, b, c: torch.matmul(a, b.T, out=c)),

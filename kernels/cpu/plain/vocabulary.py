@@ -17,7 +17,7 @@ from kernels.cpu.target import lanes
 from kernels.cpu.vector_math import MEANING
 from kernels.dtypes import DType
 from kernels.scalar import NumpyScalars
-from kernels.spec import COMBINE
+from kernels.spec import COMBINE, identity
 
 Array = np.ndarray[Any, Any]
 Word = Callable[..., Any]
@@ -210,6 +210,44 @@ def _across_lanes(combine: str) -> Word:
 
 for _name in COMBINE:
     WORDS[f"reduce_{_name}"] = _across_lanes(_name)
+
+
+def _recurrence(before: Array, factor: Array, x: Array) -> Array:
+    """factor * before + x, and x where nothing or zero came before."""
+    return np.where(before == 0, x, factor * before + x)
+
+
+def _lane_by_lane(word: Word, before: Array, *operands: Array) -> Array:
+    """What a word gives for each lane after the other, each time with what it gave before."""
+    result = operands[-1].copy()
+    for lane in range(LANES):
+        before = word(before, *(np.repeat(x[lane], LANES) for x in operands))
+        result[lane] = before[0]
+    return result
+
+
+def _scan(combine: str) -> Word:
+    """Each lane combined with all before it, and with `before`."""
+
+    def scan(before: Array, x: Array) -> Array:
+        word, step = WORDS[COMBINE[combine]], 1
+        if x.dtype.kind == "f" and combine in ("add", "mul"):
+            return _lane_by_lane(word, before, x)
+        while step < LANES:
+            nothing = np.full(step, identity(combine, dtypes.of_numpy(x.dtype)), x.dtype)
+            x, step = word(x, np.concatenate([nothing, x[:-step]])), 2 * step
+        return word(before, x)
+
+    return scan
+
+
+for _name, _function in COMBINE.items():
+    WORDS[f"scan_{_function}"] = _scan(_name)
+WORDS |= {
+    "recurrence": _recurrence,
+    "scan_recurrence": lambda before, factor, x: _lane_by_lane(_recurrence, before, factor, x),
+    "last_lane": lambda x: np.repeat(x[-1], LANES),
+}
 
 # Generated sources import words by name from this module.
 globals().update(EXPORTS | WORDS)

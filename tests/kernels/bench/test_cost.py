@@ -20,6 +20,8 @@ from kernels.library import LIBRARY
         # The chosen logits are some of the logits.
         ("cross_entropy", (10, 100), 4000 + 80, 40, 4 * 1000 + 3 * 10),
         ("column_sum", (10, 100), 4000, 400, 1000),
+        ("running_sum", (10, 100), 4000, 4000, 1000),
+        ("recurrence", (10, 100), 8000, 4000, 2000),
         ("matmul_tn", (2, 3, 5), 4 * (6 + 15), 40, 60),
         ("batched_matmul", (7, 2, 3, 5), 7 * 4 * (6 + 15), 280, 420),
     ],
