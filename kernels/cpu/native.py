@@ -3,9 +3,10 @@
 Compiled once and kept as object code; `kernels/cpu/runner.py` lays out the memory both functions read.
 
 A program is a list of launches, a launch a list of independent tasks. The caller posts a parallel launch as
-a new generation of the pool's cursor; it and the workers take tasks from it by compare-and-swap, so a worker
-that wakes late finds nothing to do and is never waited for. Which thread runs a task changes nothing: tasks
-are cut by shape alone.
+a range of tasks for each thread, under a new generation. A thread takes half of what is left of its own range
+from the front, or of another's from the back, by compare-and-swap, so a worker that wakes late finds nothing
+to do and is never waited for. Neighbouring tasks thus meet the cache of one core: they share panels, and what
+the launch before left there. Which thread runs a task changes nothing: tasks are cut by shape alone.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ from kernels.cpu.atomics import (
     read,
     read_byte,
 )
+from kernels.cpu.intrinsics import quotient
 
 # Word offsets in the pool, in bytes; the words that threads write lie on cache lines of their own.
-CURSOR, DONE, POSTED, BUSY, SLEEPERS, STOP = 0, 64, 192, 320, 384, 448
-FUNCTIONS, MUTEX, CONDITION, SPINS = 512, 576, 640, 704
+GENERATION, DONE, POSTED, BUSY, SLEEPERS, STOP = 0, 64, 192, 320, 384, 448
+FUNCTIONS, MUTEX, CONDITION, SPINS, THREADS = 512, 576, 640, 704, 712
 # Only the thread that holds BUSY touches these: launches met while workers slept, launches still to be run
 # alone, and how many that will be the next time.
 COLD, ALONE, PENALTY = 768, 776, 784
-LINE = 64
+# A line for each thread with what is left of its range: generation (32 bits), first task, end.
+RANGES, LINE = 832, 64
+# Most tasks that are posted at once.
+MOST = 0xFFFF
 # How a launch is shared (a column of its row).
 SMALL, LARGE = 1, 2
 # One small launch in this many (a power of two) wakes sleeping workers: waking costs 5 to 50 us, and they
@@ -38,50 +43,77 @@ WAKE_EVERY = 64
 # program.
 PATIENCE = 4096
 FEWEST_ALONE, MOST_ALONE = 64, 4096
-LOW = 0xFFFFFFFF
 # Where a NumPy array object keeps the address of its data: after its reference count and its type.
 DATA_FIELD = 16
 
 
-def run_task(tasks: int, index: int, scratch: int) -> None:
-    """Run row `index` of a task list: kernel, table, start, stop, part."""
-    row = tasks + index * 40
-    call_kernel(read(row, 0), read(row, 1), read(row, 2), read(row, 3), read(row, 4), scratch)
+def run_tasks(tasks: int, first: int, end: int, scratch: int) -> None:
+    """Run rows of a task list: kernel, table, start, stop, part. Those of one kernel that follow one another
+    are one call, as long as they belong to the same part.
+    """
+    row, last = tasks + first * 40, tasks + end * 40
+    while row < last:
+        table, start = read(row, 1), read(row, 2)
+        stop, part = read(row, 3), read(row, 4)
+        after = row + 40
+        while after < last and read(after, 1) == table and read(after, 2) == stop and read(after, 4) == part:
+            stop = read(after, 3)
+            after += 40
+        call_kernel(read(row, 0), table, start, stop, part, scratch)
+        row = after
 
 
 def take(pool: int, thread: int) -> int:
-    """Take and run one posted task; 1 if there was one, 0 if not, -1 if another thread was faster."""
-    cursor = atomic_load(pool + CURSOR)
-    index = cursor & LOW
-    parity = (cursor >> 32) & 1
-    posted = pool + POSTED + parity * LINE
-    if index >= atomic_load(posted + 8):
-        return 0
-    # A successful swap proves that the generation read above is still the current one.
-    if not compare_swap(pool + CURSOR, cursor, cursor + 1):
-        return -1
-    run_task(read(posted, 0), index, read(posted, 2) + thread * read(posted, 3))
-    atomic_add(pool + DONE + parity * LINE, 1)
-    return 1
+    """Take and run posted tasks of thread `thread`, or of the next one that has any left; 1 if there were."""
+    threads = read(pool + THREADS, 0)
+    for number in range(threads):
+        owner = thread + number
+        if owner >= threads:
+            owner -= threads
+        place = pool + RANGES + owner * LINE
+        left = atomic_load(place)
+        first, end = (left >> 16) & MOST, left & MOST
+        while first < end:
+            half = (end - first + 1) >> 1
+            # A successful swap proves that the generation is still the current one, and keeps it so.
+            if number == 0 and compare_swap(place, left, left + (half << 16)):
+                run_posted(pool, thread, first, first + half)
+                return 1
+            if number > 0 and compare_swap(place, left, left - half):
+                run_posted(pool, thread, end - half, end)
+                return 1
+            left = atomic_load(place)
+            first, end = (left >> 16) & MOST, left & MOST
+    return 0
+
+
+def run_posted(pool: int, thread: int, first: int, end: int) -> None:
+    """Run tasks that were taken."""
+    posted = pool + POSTED
+    run_tasks(read(posted, 0), first, end, read(posted, 1) + thread * read(posted, 2))
+    atomic_add(pool + DONE, end - first)
 
 
 def share(pool: int, tasks: int, count: int, scratch: int, scratch_bytes: int) -> int:
-    """Post a launch, work on it, return when all of it is done: how often the end was looked for in vain."""
-    generation = ((atomic_load(pool + CURSOR) >> 32) + 1) & 0x7FFFFFFF
-    parity = generation & 1
-    posted = pool + POSTED + parity * LINE
-    atomic_store(pool + DONE + parity * LINE, 0)
-    atomic_store(posted, tasks)
-    atomic_store(posted + 16, scratch)
-    atomic_store(posted + 24, scratch_bytes)
-    atomic_store(posted + 8, count)
-    atomic_store(pool + CURSOR, generation << 32)
+    """Run tasks together with the workers; looks that it took until the last task was done."""
+    generation = (atomic_load(pool + GENERATION) + 1) & 0x7FFFFFFF
+    atomic_store(pool + DONE, 0)
+    atomic_store(pool + POSTED, tasks)
+    atomic_store(pool + POSTED + 8, scratch)
+    atomic_store(pool + POSTED + 16, scratch_bytes)
+    threads = read(pool + THREADS, 0)
+    first = 0
+    for thread in range(threads):
+        end = quotient(count * (thread + 1), threads)
+        atomic_store(pool + RANGES + thread * LINE, (generation << 32) | (first << 16) | end)
+        first = end
+    atomic_store(pool + GENERATION, generation)
     if atomic_load(pool + SLEEPERS) > 0:
         wake(pool)
     while take(pool, 0) != 0:
         pass
     waited = 0
-    while atomic_load(pool + DONE + parity * LINE) < count:
+    while atomic_load(pool + DONE) < count:
         pause()
         waited += 1
     return waited
@@ -127,10 +159,14 @@ def remember(pool: int, waited: int) -> None:
 def work(pool: int, thread: int) -> None:
     """A worker thread's life: take tasks; after many empty looks sleep until a launch is posted."""
     spins = 0
+    seen = -1
     while atomic_load(pool + STOP) == 0:
-        cursor = atomic_load(pool + CURSOR)
-        if take(pool, thread) != 0:
-            spins = 0
+        generation = atomic_load(pool + GENERATION)
+        # Nothing is added to a generation: one that was found empty stays so.
+        if generation != seen:
+            while take(pool, thread) != 0:
+                spins = 0
+            seen = generation
             continue
         spins += 1
         pause()
@@ -139,7 +175,7 @@ def work(pool: int, thread: int) -> None:
         spins = 0
         call_pthread(read(pool + FUNCTIONS, 0), pool + MUTEX, 0)
         atomic_add(pool + SLEEPERS, 1)
-        if atomic_load(pool + CURSOR) == cursor and atomic_load(pool + STOP) == 0:
+        if atomic_load(pool + GENERATION) == seen and atomic_load(pool + STOP) == 0:
             call_pthread(read(pool + FUNCTIONS, 2), pool + CONDITION, pool + MUTEX)
         atomic_add(pool + SLEEPERS, -1)
         call_pthread(read(pool + FUNCTIONS, 1), pool + MUTEX, 0)
@@ -172,12 +208,14 @@ def run(program: int, pool: int) -> int:
         first, end = read(row, 0), read(row, 1)
         size = read(row, 2)
         if owner and size == LARGE:
-            share(pool, tasks + first * 40, end - first, scratch, scratch_bytes)
-        elif owner and size == SMALL and pays(pool):
+            while first < end:
+                count = end - first if end - first < MOST else MOST
+                share(pool, tasks + first * 40, count, scratch, scratch_bytes)
+                first += count
+        elif owner and size == SMALL and end - first <= MOST and pays(pool):
             remember(pool, share(pool, tasks + first * 40, end - first, scratch, scratch_bytes))
         else:
-            for index in range(first, end):
-                run_task(tasks, index, scratch)
+            run_tasks(tasks, first, end, scratch)
         flag = read(row, 3)
         if flag != 0 and read_byte(flag) != 0:
             failed = number + 1

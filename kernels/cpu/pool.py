@@ -18,7 +18,9 @@ import numpy as np
 from kernels.cpu import engine
 
 # Words of kernels/cpu/native.py's pool layout, in 8-byte units.
-_STOP, _FUNCTIONS, _MUTEX, _CONDITION, _SPINS, _SIZE = 56, 64, 72, 80, 88, 104
+_STOP, _FUNCTIONS, _MUTEX, _CONDITION, _SPINS, _THREADS, _SIZE = 56, 64, 72, 80, 88, 89, 104
+# Words of each thread.
+_OWN = 8
 # Empty looks before a worker sleeps: about 200 us at 10-40 ns each, longer than the Python between two steps.
 _SPIN_LIMIT = 8192
 
@@ -62,7 +64,7 @@ def address() -> int:
 
 
 def _start(workers: int) -> np.ndarray:
-    pool = np.zeros(_SIZE, np.int64)
+    pool = np.zeros(_SIZE + _OWN * (workers + 1), np.int64)
     machine = engine.load(engine.Request("native", source(), "work"))
     work = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(machine.address)
     names = ("pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait", "pthread_cond_broadcast")
@@ -70,7 +72,7 @@ def _start(workers: int) -> np.ndarray:
         pool[_FUNCTIONS + i] = ctypes.cast(getattr(_process, name), ctypes.c_void_p).value or 0
     _process.pthread_mutex_init(_at(pool, _MUTEX), None)
     _process.pthread_cond_init(_at(pool, _CONDITION), None)
-    pool[_SPINS] = _SPIN_LIMIT
+    pool[_SPINS], pool[_THREADS] = _SPIN_LIMIT, workers + 1
     for number in range(1, workers + 1):
         # The thread holds the array, so that its memory outlives the pool's last user.
         threading.Thread(

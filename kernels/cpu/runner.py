@@ -118,7 +118,9 @@ class Program:
             for number in numbers:
                 share, address = shares[number], self.machines[number].address
                 table = base + 8 * self.starts[number]
-                rows += [(address, table, a, b, i) for i, (a, b) in divided[share]]
+                # Tasks of one part may be one call.
+                parted = bool(works[number].parts)
+                rows += [(address, table, a, b, i * parted) for i, (a, b) in divided[share]]
                 cost += costs[share]
             shared = len(rows) - first > 1 and cost >= 2 * tasks.TASK
             size = 0 if not shared else SMALL if cost < _LARGE else LARGE

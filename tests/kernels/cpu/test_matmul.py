@@ -191,6 +191,7 @@ def test_how_sizes_are_walked() -> None:
         return matmul.walk(m, n, k, (a, b), block, 16)
 
     assert walk(1, 2048, 2048, block=(1, 6)) == LINES
+    assert walk(9, 2048, 2048, block=(9, 2)) == BLOCKS
     assert walk(1, 64, 64) == walk(1, 2048, 2048, b=columns) == walk(64, 64, 512) == BLOCKS
     assert walk(64, 2048, 512) == walk(64, 64, 512, b=columns) == PACKED
     assert walk(64, 2048, 2048) == walk(64, 2048, 2048, b=columns) == SLICES
@@ -300,12 +301,14 @@ def test_a_range_writes_only_its_own_units() -> None:
 def test_blocks_fit_the_registers(lanes_: int, float64: bool) -> None:
     for m, n in itertools.product((1, 2, 5, 8, 10, 64, 1000), (1, 10, 16, 64, 100, 1000)):
         rows, vectors = matmul.block(m, n, lanes_, float64)
-        assert 1 <= rows <= 8 and (rows * vectors + vectors) * (1 + float64) < (32 if lanes_ == 16 else 16)
+        registers = (rows * vectors + vectors) * (1 + float64)
+        assert 1 <= rows <= matmul.MOST_ROWS and registers < (32 if lanes_ == 16 else 16)
 
 
 def test_blocks_waste_little() -> None:
     assert matmul.block(64, 10, 16, False)[1] == 1
-    assert matmul.block(10, 64, 16, False)[0] == 5
+    assert matmul.block(10, 64, 16, False)[0] == 10
+    assert matmul.block(26, 32, 16, False, many=True) == (13, 2)
     for m, n in ((64, 64), (128, 512), (256, 1024)):
         rows, vectors = matmul.block(m, n, 16, False)
         assert m % rows == 0 and n % (16 * vectors) == 0 and rows * vectors >= 16
