@@ -64,7 +64,7 @@ from compiler.ops.movement import (  # isort: skip
 from compiler.ops.reduction import all, amax, amin, any, argmax, argmin, prod, sum, sum_to  # isort: skip
 from compiler.ops.indexing import gather, scatter_add, take, take_add  # isort: skip
 from compiler.ops.contraction import contract, matmul  # isort: skip
-from compiler.ops.statistics import softmax, standardize  # isort: skip
+from compiler.ops.statistics import log_softmax, softmax, standardize  # isort: skip
 from compiler.ops.window import channels_first, convolution, stored, windows  # isort: skip
 from compiler.ops.random import normal, random_bits, random_word, uniform  # isort: skip
 
@@ -114,6 +114,7 @@ __all__ = [
     "le",
     "log",
     "log1p",
+    "log_softmax",
     "lt",
     "matmul",
     "maximum",
