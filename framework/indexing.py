@@ -400,13 +400,25 @@ def _require_in_range(position: Tensor, size: int) -> None:
         raise IndexError(f"index {int(bad.reshape(-1)[0])} is out of bounds for dimension 0 with size {size}")
 
 
+def _is_inside(position: Tensor, size: int) -> bool:
+    """Whether positions are in memory, and none is negative or too large. A program cannot ask that."""
+    data = position._data
+    if type(data) is not np.ndarray or (unusual.threads and ambient.detour is not None):
+        return False
+    # As unsigned what is negative is large.
+    return not np.greater_equal(data.view(np.uint64), size).any()
+
+
 def _picked(viewed: Tensor, picks: list[Tensor | None]) -> Tensor:
     axes = [k for k, p in enumerate(picks) if p is not None]
     if len(axes) == 1:
         position = picks[axes[0]]
         assert position is not None, "the only picked dimension"
-        _require_in_range(position, viewed.shape[axes[0]])
-        taken = apply_op(indexing.take, (viewed, wrapped(position, viewed.shape[axes[0]])), {"axis": axes[0]})
+        size = viewed.shape[axes[0]]
+        if not _is_inside(position, size):
+            _require_in_range(position, size)
+            position = wrapped(position, size)
+        taken = apply_op(indexing.take, (viewed, position), {"axis": axes[0]})
         return labelled("IndexBackward0", taken)
     front, flat, _, place = _front(viewed, picks)
     taken = apply_op(indexing.take, (front, flat), {"axis": 0})

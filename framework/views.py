@@ -398,6 +398,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
     if not tensors:
         raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
     _require_tensors(tensors)
+    fast = _joined(tensors, dim)
+    if fast is not None:
+        return fast
     if any(x.ndim == 0 for x in tensors):
         raise RuntimeError("zero-dimensional tensor cannot be concatenated; stack them, or unsqueeze first")
     dtype = result_type(*tensors)
@@ -407,6 +410,25 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
     _require_joinable(joined, where)
     joined = [convert(x, dtype) for x in joined]
     return labelled("CatBackward0", apply_op(movement.concatenate, tuple(joined), {"axis": where}))
+
+
+def _joined(tensors: list[Tensor], dim: int) -> Tensor | None:
+    """`cat` of what is in memory, of one dtype and of shapes that need no second look; else None."""
+    first = tensors[0]._data
+    if first is None or not first.ndim or first.shape == (0,):
+        return None
+    axis = dim + first.ndim if dim < 0 else dim
+    if not 0 <= axis < first.ndim:
+        return None
+    before, after, rank = first.shape[:axis], first.shape[axis + 1 :], first.ndim
+    for x in tensors:
+        data = x._data
+        if data is None or data.dtype is not first.dtype or data.ndim != rank:
+            return None
+        shape = data.shape
+        if shape[:axis] != before or shape[axis + 1 :] != after or shape == (0,):
+            return None
+    return labelled("CatBackward0", apply_op(movement.concatenate, tuple(tensors), {"axis": axis}))
 
 
 def _require_tensors(tensors: list[Any]) -> None:

@@ -63,7 +63,7 @@ from compiler.ops.movement import (  # isort: skip
 )
 from compiler.ops.reduction import all, amax, amin, any, argmax, argmin, prod, sum, sum_to  # isort: skip
 from compiler.ops.indexing import gather, scatter_add, take, take_add  # isort: skip
-from compiler.ops.contraction import contract, matmul  # isort: skip
+from compiler.ops.contraction import contract, dot, matmul  # isort: skip
 from compiler.ops.statistics import log_softmax, softmax, standardize  # isort: skip
 from compiler.ops.window import channels_first, convolution, stored, windows  # isort: skip
 from compiler.ops.random import normal, random_bits, random_word, uniform  # isort: skip
@@ -95,6 +95,7 @@ __all__ = [
     "cos",
     "created",
     "div",
+    "dot",
     "eq",
     "erf",
     "exp",
