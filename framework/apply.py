@@ -6,7 +6,7 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from framework.graph import (
     saved_levels,
     shape_of,
 )
-from framework.layout import is_way
+from framework.layout import Step, is_way
 from framework.state import ambient, no_grad, unusual
 from framework.storage import Storage
 from framework.tensor import DETACHED, MADE_WITHOUT_GRAD, Tensor, edge_of, payload, way_to
@@ -36,6 +36,7 @@ from kernels.dtypes import OF_NUMPY
 from kernels.gpu import arrays
 
 _new = object.__new__
+_FIRST = (0,)
 _FLOATING = {d.numpy for d in dtypes.DTYPES.values() if d.category == dtypes.FLOATING}
 
 
@@ -124,14 +125,62 @@ def apply_reshaped(op: Op, x: Tensor, attrs: Mapping[str, Any], shape: tuple[int
     return out
 
 
+def apply_movements(x: Tensor, steps: tuple[Step, ...], name: str) -> Tensor:
+    """`x` moved by one step after the other, which leave their gradients; that of the last prints as `name`.
+
+    What views memory is made at once: a tensor for each step would take as long as the rest.
+    """
+    data = x._data
+    if type(data) is np.ndarray and not (unusual.threads and ambient.detour is not None):
+        made, shapes = data, []
+        for op, attrs in steps:
+            shapes.append(made.shape)
+            made = op.value((made,), attrs)
+        return moved_to_array(x, made, steps, shapes, name)
+    out = x
+    for op, attrs in steps:
+        out = apply_op(op, (out,), attrs)
+    if out._node is not None:
+        out._node.label = name
+    return out
+
+
+def moved_to_array(
+    x: Tensor, made: Any, steps: tuple[Step, ...], shapes: Sequence[tuple[int, ...]], name: str
+) -> Tensor:
+    """`apply_movements` where `made` is what they gave in memory, and `shapes` what each was given."""
+    out = _new(Tensor)
+    out._data = made
+    base, data = made.base, x._data
+    if base is data or (base is not None and base is data.base) or _is_of(made, data):  # type: ignore[union-attr]
+        _link(out, x, steps)
+    if x._node is None and not x._requires_grad and x._base is None:
+        return out
+    if made.dtype not in _FLOATING or (unusual.threads and not ambient.grad_enabled):
+        return out
+    edge = edge_of(x)
+    if edge is None:
+        return out
+    dtype = OF_NUMPY[made.dtype]
+    for (op, attrs), shape in zip(steps, shapes, strict=True):
+        node = out._node = OpNode()  # type: ignore[call-arg]
+        node.hooks = node.retained = None
+        node.label = name if op is steps[-1][0] else None
+        node.sequence = next_sequence()
+        node.op, node.attrs, node.positions = op, attrs, _FIRST
+        node.edges, node.shapes = (edge,), (shape,)
+        entry = _new(TypeOnly)
+        entry.shape, entry.dtype = shape, dtype
+        node.saved = [None, entry]  # no rule of a movement reads more
+        edge = node, 0
+    return out
+
+
 def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, Any]) -> None:
     """Note that `out` shares the memory of `source`, if it does."""
     made, given = out._data, source._data
     if made is not None and given is not None:
-        base, owner = made.base, given.base
-        # Without elements there is no memory to share, but PyTorch counts versions together.
-        known = base is given or (base is not None and base is owner) or not made.size
-        if not known and not arrays.share(made, given):
+        if not _is_of(made, given):
             return
     elif op is reshape:
         start, steps = way_to(source)
@@ -142,14 +191,27 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
                 condition.about = source, out
             if not shares:
                 return
+    _link(out, source, ((op, attrs),))
+
+
+def _is_of(made: Any, given: Any) -> bool:
+    """Whether what a movement made of `given` shares its memory."""
+    base = made.base
+    # Without elements there is no memory to share, but PyTorch counts versions together.
+    known = base is given or (base is not None and base is given.base) or not made.size
+    return known or arrays.share(made, given)
+
+
+def _link(out: Tensor, source: Tensor, steps: tuple[Step, ...]) -> None:
+    """Make `out`, which shares the memory of `source`, the view that `steps` lead to."""
     # To a recording a view that existed is memory of its own: what it views is another's in another call.
     viewed = source._base is not None and source._view_kind != DETACHED
     memory = out._memory = source._memory or source._storage
-    if viewed and (made is not None or given is None):
-        out._base, out._view = source._base, (*source._view, (op, attrs))
+    if viewed and (out._data is not None or source._data is None):
+        out._base, out._view = source._base, (*source._view, *steps)
     else:
-        out._base, out._view = source, ((op, attrs),)
-    if made is None:
+        out._base, out._view = source, steps
+    if out._data is None:
         out._deferred = None  # a view is computed from its base
     if not unusual.threads:
         out._view_version = memory.writes + memory.clock.time

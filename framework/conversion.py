@@ -27,6 +27,8 @@ from kernels.gpu import arrays
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`to(dtype)`, `to(device)`, `to(device, dtype)` or `to(other)`; the tensor itself when nothing
     changes."""
+    if len(args) == 1 and type(args[0]) is DType and not kwargs:
+        return convert(input, args[0])
     dtype, where, copy = _target(args, kwargs)
     made = input
     if where is not None:

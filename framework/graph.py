@@ -204,6 +204,10 @@ class OpNode(Node):
             raise_freed()
         arguments = (grads[0], *unpack(self))
         rules: Any = self.op.grads
+        if len(self.positions) == 1 and not self.op.variadic:  # as most: half a µs sooner
+            g, shape = rules[self.positions[0]](*arguments, **self.attrs), self.shapes[0]
+            fits = g.shape == shape if type(g) is np.ndarray else same_shape(g.shape, shape)
+            return [g if fits else sum_to(g, shape)]
         results = []
         for position, shape in zip(self.positions, self.shapes, strict=True):
             rule: Any = self.op.gradient(position) if self.op.variadic else rules[position]

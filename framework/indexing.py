@@ -6,7 +6,8 @@ Only `x[index]` wraps negative positions; the named functions reject them, as Py
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,14 +15,15 @@ from compiler.dims import is_symbolic
 from compiler.ops import compare, indexing, movement
 from compiler.sizes import largest, same_shape, smallest
 from framework.access import beside, keep_in_step, known_values
-from framework.apply import apply_op, require_one_device
+from framework.apply import apply_movements, apply_op, moved_to_array, require_one_device
 from framework.autograd import Function
 from framework.elementwise import labelled
 from framework.graph import shape_of
 from framework.inplace import copy_, update
+from framework.layout import Step
 from framework.promotion import as_operand, convert, scalar
 from framework.sorting import nonzero
-from framework.state import ambient, is_recording
+from framework.state import ambient, is_recording, unusual
 from framework.tensor import Tensor, concrete, wrap
 from framework.transfer import moved_to
 from framework.views import expand, permute, reshape
@@ -33,9 +35,15 @@ _INDEX_DTYPES = (dtypes.int64, dtypes.int32, dtypes.int16, dtypes.int8, dtypes.u
 
 def getitem(input: Tensor, index: Any) -> Tensor:
     """`input[index]`: numbers, slices, None and ... give views; index tensors and masks give copies."""
-    if type(index) is int and input.ndim:
+    data = input._data
+    if data is not None:
+        key = _plain_key(index if type(index) is tuple else (index,))
+        way = None if key is None else _way(data.shape, key)
+        if way is not None:
+            return _gone(input, data, way)
+    elif type(index) is int and input.ndim:
         return _row(input, index)
-    if type(index) is slice and input.ndim:
+    elif type(index) is slice and input.ndim:
         return _rows(input, index)
     viewed, picks = _basic(input, index)
     if not any(p is not None for p in picks):
@@ -44,6 +52,94 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     if is_recording() and all(p is None or p.ndim == 0 for p in picks):
         ambient.tracer.pick(taken, viewed)
     return taken
+
+
+class _Way(NamedTuple):
+    """Where an index leads: movements, the shape that each is given, the name of their gradient, and how
+    NumPy gets there."""
+
+    steps: tuple[Step, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    name: str
+    index: tuple[Any, ...]
+    shape: tuple[int, ...] | None
+
+
+def _plain_key(index: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """An index of numbers, slices of numbers, None and `...` as a key; None for any other."""
+    key: list[Any] = []
+    for item in index:
+        kind = type(item)
+        if kind is slice:
+            start, stop, step = item.start, item.stop, item.step
+            if (
+                (start is not None and type(start) is not int)
+                or (stop is not None and type(stop) is not int)
+                or (step is not None and (type(step) is not int or step <= 0))
+            ):
+                return None
+            key.append((start, stop, step))
+        elif kind is int or item is None or item is Ellipsis:
+            key.append(item)
+        else:
+            return None
+    return tuple(key)
+
+
+@lru_cache(4096)
+def _way(shape: tuple[int, ...], key: tuple[Any, ...]) -> _Way | None:
+    """Where the index of a key leads in memory of `shape`; None where it is wrong."""
+    bounds: list[tuple[int, int, int]] = []
+    kept: list[int] = []
+    rank, wholes = len(shape), len(shape) - sum(item is not None and item is not Ellipsis for item in key)
+    if wholes < 0 or key.count(Ellipsis) > 1:
+        return None
+    for item in key if Ellipsis in key else (*key, Ellipsis):
+        axis = len(bounds)
+        if item is None:
+            kept.append(1)
+        elif item is Ellipsis:
+            sizes = shape[axis : axis + wholes]
+            bounds += [(0, n, 1) for n in sizes]
+            kept += sizes
+        elif type(item) is tuple:
+            start, stop, step = slice(*item).indices(shape[axis])
+            bounds.append((start, max(start, stop), step))
+            kept.append(-((start - max(start, stop)) // step))
+        elif -shape[axis] <= item < shape[axis]:
+            bounds.append((item % shape[axis], item % shape[axis] + 1, 1))
+        else:
+            return None
+    assert len(bounds) == rank, "every dimension has bounds"
+    return _way_between(shape, bounds, tuple(kept))
+
+
+def _way_between(shape: tuple[int, ...], bounds: list[tuple[int, int, int]], kept: tuple[int, ...]) -> _Way:
+    """The way to what lies in `bounds` in memory of `shape`, in the shape `kept`."""
+    steps: list[Step] = []
+    shapes, name, index, moved = [], "SliceBackward0", [*(slice(*b) for b in bounds), ...], shape
+    if any(b != (0, n, 1) for b, n in zip(bounds, shape, strict=True)):
+        starts, stops, paces = zip(*bounds, strict=True)
+        steps.append((movement.slice, {"starts": starts, "stops": stops, "steps": paces}))
+        shapes.append(shape)
+        moved = tuple(-((start - stop) // step) for start, stop, step in bounds)
+    reshaped = not steps or moved != kept
+    if reshaped:
+        steps.append((movement.reshape, {"shape": kept}))
+        shapes.append(moved)
+        name = "ViewBackward0"
+    if len(kept) != len(shape):
+        name = "SelectBackward0" if len(kept) < len(shape) else "UnsqueezeBackward0"
+    return _Way(tuple(steps), tuple(shapes), name, tuple(index), kept if reshaped else None)
+
+
+def _gone(input: Tensor, data: Any, way: _Way) -> Tensor:
+    """What a way leads to: a third of the time of the general one."""
+    if type(data) is not np.ndarray or (unusual.threads and ambient.detour is not None):
+        return apply_movements(input, way.steps, way.name)
+    made = data[way.index]
+    made = made if way.shape is None else made.reshape(way.shape)
+    return moved_to_array(input, made, way.steps, way.shapes, way.name)
 
 
 def _row(input: Tensor, index: int) -> Tensor:
@@ -304,13 +400,25 @@ def _require_in_range(position: Tensor, size: int) -> None:
         raise IndexError(f"index {int(bad.reshape(-1)[0])} is out of bounds for dimension 0 with size {size}")
 
 
+def _is_inside(position: Tensor, size: int) -> bool:
+    """Whether positions are in memory, and none is negative or too large. A program cannot ask that."""
+    data = position._data
+    if type(data) is not np.ndarray or (unusual.threads and ambient.detour is not None):
+        return False
+    # As unsigned what is negative is large.
+    return not np.greater_equal(data.view(np.uint64), size).any()
+
+
 def _picked(viewed: Tensor, picks: list[Tensor | None]) -> Tensor:
     axes = [k for k, p in enumerate(picks) if p is not None]
     if len(axes) == 1:
         position = picks[axes[0]]
         assert position is not None, "the only picked dimension"
-        _require_in_range(position, viewed.shape[axes[0]])
-        taken = apply_op(indexing.take, (viewed, wrapped(position, viewed.shape[axes[0]])), {"axis": axes[0]})
+        size = viewed.shape[axes[0]]
+        if not _is_inside(position, size):
+            _require_in_range(position, size)
+            position = wrapped(position, size)
+        taken = apply_op(indexing.take, (viewed, position), {"axis": axes[0]})
         return labelled("IndexBackward0", taken)
     front, flat, _, place = _front(viewed, picks)
     taken = apply_op(indexing.take, (front, flat), {"axis": 0})

@@ -72,6 +72,16 @@ class WriteThroughView(Node):
 def assign(t: Tensor, new: Any, name: str) -> Tensor:
     """Write `new` (a tensor of a shape that broadcasts to `t`, or a number) over `t`, history included;
     returns `t`."""
+    data = t._data
+    if type(data) is np.ndarray and not (unusual.threads and ambient.detour is not None):
+        number, recorded = weak(new, data.dtype), not unusual.threads or ambient.grad_enabled
+        if number is not None and not (recorded and edge_of(t) is not None):
+            require_writable(t)
+            data[...] = number
+            t._storage.writes += 1
+            if recorded:
+                _rebase(t, None)
+            return t
     new = as_operand(new)
     if not isinstance(new, Tensor):
         new = scalar(new, t.dtype)

@@ -12,6 +12,7 @@ from typing import Any
 
 from compiler.ops.compare import eq
 from compiler.ops.compare import where as select_where
+from compiler.ops.contraction import dot as dot_product
 from compiler.ops.contraction import matmul as contract
 from compiler.ops.creation import iota
 from framework.apply import apply_op, create_op
@@ -132,7 +133,8 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
             "inconsistent tensor size, expected tensor "
             f"{list(input.shape)} and src {list(tensor.shape)} to have the same number of elements"
         )
-    return labelled("DotBackward0", reshape(_product(unsqueeze(input, 0), unsqueeze(tensor, 1)), ()))
+    _require_numbers(input.dtype, tensor.dtype)
+    return apply_op(dot_product, (input, tensor), {})
 
 
 def outer(input: Tensor, vec2: Tensor) -> Tensor:

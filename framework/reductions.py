@@ -438,10 +438,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tenso
     axes = _softmax_axis(x, dim)
     if not any_symbolic(x.shape) and x.numel() == 0:
         return exp(x)
-    shifted = sub(x, apply_op(reduction.amax, (x.detach(),), {"axes": axes}))
-    return labelled(
-        "LogSoftmaxBackward0", sub(shifted, log(apply_op(reduction.sum, (exp(shifted),), {"axes": axes})))
-    )
+    return apply_op(statistics.log_softmax, (x,), {"axes": axes})
 
 
 def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:

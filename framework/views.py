@@ -14,9 +14,10 @@ from compiler.dims import is_symbolic
 from compiler.ops import compare, movement
 from compiler.sizes import any_symbolic, known_equal
 from framework.access import keep_in_step
-from framework.apply import apply_op
+from framework.apply import apply_movements, apply_op
 from framework.elementwise import labelled
 from framework.graph import shape_of
+from framework.layout import Step
 from framework.promotion import convert, result_type
 from framework.size import Size, axis_index, axis_indices, shape_argument
 from framework.storage import placement, root_of
@@ -26,7 +27,7 @@ from kernels.gpu import arrays
 
 
 def _reshaped(input: Tensor, shape: tuple[int, ...], name: str = "ViewBackward0") -> Tensor:
-    return labelled(name, apply_op(movement.reshape, (input,), {"shape": shape}))
+    return apply_movements(input, ((movement.reshape, {"shape": shape}),), name)
 
 
 def _resolved(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -161,7 +162,7 @@ def permute(input: Tensor, *args: Any, dims: Any = None) -> Tensor:
         raise RuntimeError(
             f"permute of a tensor of {input.ndim} dimensions needs each of them once, got {list(order)}"
         )
-    return apply_op(movement.permute, (input,), {"axes": order})
+    return apply_movements(input, ((movement.permute, {"axes": order}),), "PermuteBackward0")
 
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
@@ -171,7 +172,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     order = list(range(rank))
     if order:
         order[a], order[b] = b, a
-    return labelled("TransposeBackward0", apply_op(movement.permute, (input,), {"axes": tuple(order)}))
+    return apply_movements(input, ((movement.permute, {"axes": tuple(order)}),), "TransposeBackward0")
 
 
 swapaxes = swapdims = transpose
@@ -185,7 +186,7 @@ def t(input: Tensor) -> Tensor:
             f"t() expects a tensor with <= 2 dimensions, but self is {rank}D; use transpose or mT"
         )
     axes = (1, 0) if rank == 2 else tuple(range(rank))
-    return labelled("TBackward0", apply_op(movement.permute, (input,), {"axes": axes}))
+    return apply_movements(input, ((movement.permute, {"axes": axes}),), "TBackward0")
 
 
 def adjoint(input: Tensor) -> Tensor:
@@ -232,7 +233,7 @@ def expand(input: Tensor, *args: Any, size: Any = None) -> Tensor:
                 f"{i}. Target sizes: {list(shape)}. Tensor sizes: {list(input.shape)}"
             )
     target = tuple(old if n == -1 and old is not None else n for n, old in zip(shape, have, strict=True))
-    return apply_op(movement.expand, (input,), {"shape": target})
+    return apply_movements(input, ((movement.expand, {"shape": target}),), "ExpandBackward0")
 
 
 def _grows(old: int | None, new: int) -> bool:
@@ -262,12 +263,14 @@ def broadcast_shapes(*shapes: Any) -> Any:
 
 def sliced(input: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
     """`input[start:stop:step]` along `axis`, with bounds already inside."""
-    shape = tuple(input.shape)
-    n = len(shape)
-    starts = tuple(start if i == axis else 0 for i in range(n))
-    stops = tuple(stop if i == axis else shape[i] for i in range(n))
-    steps = tuple(step if i == axis else 1 for i in range(n))
-    return apply_op(movement.slice, (input,), {"starts": starts, "stops": stops, "steps": steps})
+    return apply_movements(input, (_slice_step(shape_of(input), axis, start, stop, step),), "SliceBackward0")
+
+
+def _slice_step(shape: tuple[int, ...], axis: int, start: int, stop: int, step: int = 1) -> Step:
+    """The movement to a slice along one axis of a tensor of `shape`."""
+    starts, stops, steps = [0] * len(shape), [*shape], [1] * len(shape)
+    starts[axis], stops[axis], steps[axis] = start, stop, step
+    return movement.slice, {"starts": tuple(starts), "stops": tuple(stops), "steps": tuple(steps)}
 
 
 def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
@@ -298,9 +301,10 @@ def select(input: Tensor, dim: int, index: int | Tensor) -> Tensor:
             f"{axis}"
         )
     position = position + size if position < 0 else position
-    shape = tuple(input.shape)
-    picked = sliced(input, axis, position, position + 1)
-    return labelled("SelectBackward0", _reshaped(picked, (*shape[:axis], *shape[axis + 1 :])))
+    shape = shape_of(input)
+    dropped = {"shape": (*shape[:axis], *shape[axis + 1 :])}
+    steps = _slice_step(shape, axis, position, position + 1), (movement.reshape, dropped)
+    return apply_movements(input, steps, "SelectBackward0")
 
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
@@ -394,6 +398,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
     if not tensors:
         raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
     _require_tensors(tensors)
+    fast = _joined(tensors, dim)
+    if fast is not None:
+        return fast
     if any(x.ndim == 0 for x in tensors):
         raise RuntimeError("zero-dimensional tensor cannot be concatenated; stack them, or unsqueeze first")
     dtype = result_type(*tensors)
@@ -403,6 +410,25 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
     _require_joinable(joined, where)
     joined = [convert(x, dtype) for x in joined]
     return labelled("CatBackward0", apply_op(movement.concatenate, tuple(joined), {"axis": where}))
+
+
+def _joined(tensors: list[Tensor], dim: int) -> Tensor | None:
+    """`cat` of what is in memory, of one dtype and of shapes that need no second look; else None."""
+    first = tensors[0]._data
+    if first is None or not first.ndim or first.shape == (0,):
+        return None
+    axis = dim + first.ndim if dim < 0 else dim
+    if not 0 <= axis < first.ndim:
+        return None
+    before, after, rank = first.shape[:axis], first.shape[axis + 1 :], first.ndim
+    for x in tensors:
+        data = x._data
+        if data is None or data.dtype is not first.dtype or data.ndim != rank:
+            return None
+        shape = data.shape
+        if shape[:axis] != before or shape[axis + 1 :] != after or shape == (0,):
+            return None
+    return labelled("CatBackward0", apply_op(movement.concatenate, tuple(tensors), {"axis": axis}))
 
 
 def _require_tensors(tensors: list[Any]) -> None:

@@ -64,8 +64,8 @@ from compiler.ops.movement import (  # isort: skip
 from compiler.ops.reduction import all, amax, amin, any, argmax, argmin, prod, sum, sum_to  # isort: skip
 from compiler.ops.indexing import gather, scatter_add, take, take_add  # isort: skip
 from compiler.ops.running import cummax, cummin, cumprod, cumsum, recurrence  # isort: skip
-from compiler.ops.contraction import contract, matmul  # isort: skip
-from compiler.ops.statistics import softmax, standardize  # isort: skip
+from compiler.ops.contraction import contract, dot, matmul  # isort: skip
+from compiler.ops.statistics import log_softmax, softmax, standardize  # isort: skip
 from compiler.ops.window import channels_first, convolution, stored, windows  # isort: skip
 from compiler.ops.random import normal, random_bits, random_word, uniform  # isort: skip
 
@@ -101,6 +101,7 @@ __all__ = [
     "cumprod",
     "cumsum",
     "div",
+    "dot",
     "eq",
     "erf",
     "exp",
@@ -120,6 +121,7 @@ __all__ = [
     "le",
     "log",
     "log1p",
+    "log_softmax",
     "lt",
     "matmul",
     "maximum",

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.ops.movement import swap_last
+from compiler.ops.arithmetic import mul
+from compiler.ops.movement import reshape, swap_last
 from compiler.ops.op import Op, Sample, broadcast_shapes
 from compiler.types import TensorType
 from kernels import dtypes
@@ -56,6 +57,37 @@ matmul: Product = Product(
     _matmul_type,
     (lambda g, out, a, b: matmul(g, swap_last(b)), lambda g, out, a, b: matmul(swap_last(a), g)),
     samples=(Sample(((2, 3), (3, 4))), Sample(((2, 1, 2, 3), (5, 3, 1)))),
+    categories=(dtypes.INTEGER, dtypes.FLOATING),
+)
+
+
+def _dot_type(a: TensorType, b: TensorType) -> TensorType:
+    if len(a.shape) != 1 or a != b:
+        raise RuntimeError(f"dot needs two vectors of one size and dtype, got {a} and {b}")
+    return TensorType((), a.dtype)
+
+
+def _dot(a: Array, b: Array) -> Array:
+    if a.ndim != 1 or a.shape != b.shape or a.dtype is not b.dtype:
+        raise TypeError("dot operands differ")  # `infer` says it better
+    if type(a) is np.ndarray and dtypes.OF_NUMPY[a.dtype].compute is None:
+        return np.asarray(a.dot(b))
+    return _matmul(a.reshape(1, -1), b.reshape(-1, 1)).reshape(())
+
+
+def _dot_as_product(a: Any, b: Any) -> Any:
+    n = a.shape[0]
+    return reshape(matmul(reshape(a, shape=(1, n)), reshape(b, shape=(n, 1))), shape=())
+
+
+# dot(a, b): the sum of products of two vectors. Its gradients are products of numbers, which are no sums.
+dot: Op = Op(
+    "dot",
+    _dot,
+    _dot_type,
+    (lambda g, out, a, b: mul(g, b), lambda g, out, a, b: mul(g, a)),
+    decompose=_dot_as_product,
+    samples=(Sample(((4,), (4,))),),
     categories=(dtypes.INTEGER, dtypes.FLOATING),
 )
 

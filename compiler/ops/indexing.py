@@ -25,7 +25,12 @@ Array = np.ndarray[Any, Any]
 
 
 def _outside(x: Any, index: Any, *_: Any, axis: int) -> Any:
+    if type(index) is np.ndarray and index.dtype is _INT64:
+        return np.greater_equal(index.view(np.uint64), x.shape[axis])  # as unsigned what is negative is large
     return bitwise_or(lt(index, 0), ge(index, x.shape[axis]))
+
+
+_INT64 = np.dtype(np.int64)
 
 
 def _index_error(x: Array, index: Array, *_: Any, axis: int) -> IndexError:
@@ -139,7 +144,12 @@ def _rows_there(x: Array, index: Array, source: Array, around: tuple[int, int, i
 
 
 def _gather(x: Array, index: Array, *, axis: int) -> Array:
-    _gather_type(type_of_array(x), type_of_array(index), axis=axis)
+    if index.ndim != x.ndim or index.shape[:axis] != x.shape[:axis] or index.dtype is not _INT64:
+        _gather_type(type_of_array(x), type_of_array(index), axis=axis)
+    elif index.ndim == axis + 1 and x.size and type(x) is np.ndarray:
+        # Along the last axis, as a loss picks its targets: half the time.
+        rows = np.arange(0, x.size, x.shape[axis]).reshape((*x.shape[:axis], 1))
+        return x.reshape(-1).take(index + rows)
     return arrays.row_major(np.take(x, elementwise_positions(x.shape, index, axis)))
 
 
@@ -149,7 +159,10 @@ def _scatter_add(x: Array, index: Array, source: Array, *, axis: int) -> Array:
 
 
 def _take(x: Array, index: Array, *, axis: int) -> Array:
-    _take_type(type_of_array(x), type_of_array(index), axis=axis)
+    if index.dtype is not _INT64:
+        _take_type(type_of_array(x), type_of_array(index), axis=axis)
+    if type(x) is np.ndarray:
+        return np.asarray(x.take(index, axis))
     return arrays.row_major(np.take(x, index, axis))
 
 

@@ -133,6 +133,8 @@ def _expand_unview(base: Any, new: Any, *, shape: Ints) -> Any:
 def _expand(x: Array, *, shape: Ints) -> Array:
     if x.shape == shape:
         return x.view()  # writable, where a broadcast array is not
+    if not x.ndim and type(x) is np.ndarray and x.itemsize != 2:
+        return np.ndarray(shape, x.dtype, x, 0, (0,) * len(shape))
     new = len(shape) - x.ndim
     if new < 0 or any(old not in (1, n) for old, n in zip(x.shape, shape[new:], strict=True)):
         raise ValueError("only axes of size 1 grow")  # `infer` says it better

@@ -374,6 +374,19 @@ class Elementwise(Op):
         self.condition = condition
         self.domain = domain
 
+    def __call__(self, *inputs: Any, **attrs: Any) -> Any:
+        if len(inputs) == 2 and type(inputs[0]) is ndarray is type(inputs[1]):
+            # As gradient rules have it most: half the time of the general way.
+            x, y = inputs
+            function = self.direct.get(x.dtype)
+            if function is not None and y.dtype is x.dtype and x.nbytes + y.nbytes < LARGE:
+                try:
+                    made = quiet(function, x, y)
+                    return made if type(made) is ndarray and made.flags.c_contiguous else owned(made)
+                except (ValueError, RuntimeError):
+                    pass  # `value` says it in our words, or does it in another context
+        return super().__call__(*inputs, **attrs)
+
     def value(self, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
         last = inputs[-1]
         if type(last) is not ndarray:
@@ -569,6 +582,11 @@ class Movement(Op):
         self.rises = rises
         self.view = view
         self.unview = unview
+
+    def __call__(self, *inputs: Any, **attrs: Any) -> Any:
+        if type(inputs[0]) is ndarray and len(inputs) == 1:
+            return self.value(inputs, attrs)
+        return super().__call__(*inputs, **attrs)
 
     def value(self, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
         if type(inputs[0]) is ndarray:

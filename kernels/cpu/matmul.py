@@ -54,8 +54,8 @@ SWEEP_ROWS = 8
 # transposed A: 181 to 165 ms).
 SLICED_FROM, SLICE = 1024, 512
 # Most rows of a block whose A is strided: each has a pointer of its own, and more would not fit registers.
-# Where A is not, pointers wait in memory: for 26 rows by 32 columns (dx of a convolution) two blocks of 13 take
-# 5 % less than four of 7.
+# Where A is not, pointers wait in memory: for 26 rows by 32 columns (dx of a convolution) two blocks of 13
+# take 5 % less than four of 7.
 STRIDED_ROWS, MOST_ROWS = 4, 13
 # Up to so many rows, and if A's k stride is 1 too, a B whose k stride is 1 is not transposed: dot products
 # along k. For a B of 784 x 512 that is 1.5 times as fast at 4 rows and the same at 8.
