@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -54,15 +54,23 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     return taken
 
 
-class _Way(NamedTuple):
+class _Way:
     """Where an index leads: movements, the shape that each is given, the name of their gradient, and how
-    NumPy gets there."""
+    NumPy gets there.
+    """
 
-    steps: tuple[Step, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    name: str
-    index: tuple[Any, ...]
-    shape: tuple[int, ...] | None
+    __slots__ = ("index", "name", "shape", "shapes", "steps")
+
+    # Written out: a recording takes what dataclasses and named tuples generate for code of the user's.
+    def __init__(
+        self,
+        steps: tuple[Step, ...],
+        shapes: tuple[tuple[int, ...], ...],
+        name: str,
+        index: tuple[Any, ...],
+        shape: tuple[int, ...] | None,
+    ) -> None:
+        self.steps, self.shapes, self.name, self.index, self.shape = steps, shapes, name, index, shape
 
 
 def _plain_key(index: tuple[Any, ...]) -> tuple[Any, ...] | None:

@@ -265,3 +265,16 @@ def test_a_view_shows_what_is_written_later(view: Callable[[fw.Tensor], fw.Tenso
         results.append([[t.tolist() for t in f()] for _ in range(3)])
     assert results[0] == results[1]
     assert weights[0].tolist() == weights[1].tolist()
+
+
+def test_an_index_of_what_exists_is_no_code_of_the_caller() -> None:
+    # What is made of the index has movements in it, which also have something called `view`.
+    weight = numbers(3, 4)
+
+    @fw.compile(strict=True)
+    def call(x: fw.Tensor) -> fw.Tensor:
+        return (x + weight[:2]).view(-1)
+
+    for factor in (1.0, 2.0):
+        x = numbers(2, 4) * factor
+        assert call(x).tolist() == (x + weight[:2]).view(-1).tolist()
