@@ -267,6 +267,7 @@ def test_a_view_shows_what_is_written_later(view: Callable[[fw.Tensor], fw.Tenso
     assert weights[0].tolist() == weights[1].tolist()
 
 
+@pytest.mark.replays
 def test_an_index_of_what_exists_is_no_code_of_the_caller() -> None:
     # What is made of the index has movements in it, which also have something called `view`.
     weight = numbers(3, 4)
