@@ -24,10 +24,13 @@ from kernels import dtypes
 from kernels.cpu.matmul import block, walk
 from kernels.cpu.target import lanes
 from kernels.recorder import Register
-from kernels.spec import PRODUCT, Index, Load, MatmulSpec, Operand, Store, pattern
+from kernels.spec import BLOCKS, PRODUCT, SLICES, Index, Load, MatmulSpec, Operand, Store, pattern
 
 # Products in a batch from which on threads need not share a product.
 MANY = 16
+# What stands for a number of rows that varies: blocks of 4 rows take up to a third longer than the best of 2
+# to 32 rows (by 512 x 512), and as long for more.
+MANY_ROWS = 1 << 12
 
 
 def product_kernel(lowering: LoopLowering) -> Kernel:
@@ -65,6 +68,28 @@ def product_kernel(lowering: LoopLowering) -> Kernel:
     depth = len(summed)
     spec = MatmulSpec(lowering.name, len(batch), wide, rows, vectors, operands, steps, depth, walked)
     return Kernel(spec, (*domain, *summed), places, tuple(group.nodes))
+
+
+def serving(kernel: Kernel, varying: frozenset[int], usual: str = BLOCKS) -> Kernel:
+    """A product's kernel with the register block of all sizes that its axes `varying` may have, and the
+    `usual` walk unless it is walked in slices.
+    """
+    spec = kernel.spec
+    assert isinstance(spec, MatmulSpec)
+    rows, columns = spec.batch, spec.batch + 1
+    if varying.isdisjoint((rows, columns)):
+        return kernel
+    *batch, m, n = kernel.extents[: spec.batch + 2]
+    strided = kernel.places[0].strides[-1] != 1
+    walked = walk(m, n, kernel.extents[columns + 1 :], spec.operands, (1, 1), lanes())
+    walked = SLICES if walked == SLICES else usual
+    if rows in varying:
+        m, strided = MANY_ROWS, True
+    if columns in varying:
+        n = next((size for size in (lanes(), 2 * lanes()) if n <= size), 64 * lanes())
+    wide = spec.dtype is dtypes.float64
+    block_rows, vectors = block(m, n, lanes(), wide, math.prod(batch) >= MANY, strided)
+    return replace(kernel, spec=replace(spec, rows=block_rows, vectors=vectors, walk=walked))
 
 
 def _walked(

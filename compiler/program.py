@@ -18,12 +18,14 @@ from compiler.binding import Arena, Binding, check_levels, output_types, plan_of
 from compiler.debugging import PROGRAMS, ladder, tell
 from compiler.pictures import Part, Picture
 from compiler.plan import Request
+from compiler.serving import shared
 from compiler.telling import told
 from compiler.view import KernelView
 from compiler.watching import watched
 from kernels import memory
 from kernels.cpu import edits, pool, runner
 from kernels.cpu.runner import Program
+from kernels.gpu.varying import Varying
 
 Array = np.ndarray[Any, Any]
 
@@ -31,10 +33,17 @@ Array = np.ndarray[Any, Any]
 class Executable:
     """A compiled request: `run` computes the outputs and carries out the writes.
 
-    `chains` lets kernels run tile by tile, without memory for all that one leaves for the next.
+    `chains` lets kernels run tile by tile, without memory for all that one leaves for the next. Programs of
+    one function for other sizes share `varying`, and kernels of products.
     """
 
-    def __init__(self, request: Request, arena: Arena | None = None, chains: bool = True) -> None:
+    def __init__(
+        self,
+        request: Request,
+        arena: Arena | None = None,
+        chains: bool = True,
+        varying: Varying | None = None,
+    ) -> None:
         begin = time.perf_counter()
         # As it was recorded, each node with the line that made it.
         self.recorded = request
@@ -42,7 +51,7 @@ class Executable:
         self.request, plan = plan_of(request, spent)
         if chains and plan.chained is not None:
             plan = plan.chained
-        self.plan = plan
+        self.plan = plan = plan if varying is None else shared(plan, varying)
         planned = time.perf_counter()
         self.arena = Arena() if arena is None else arena
         base = self.arena.reserve(plan.arena_bytes)

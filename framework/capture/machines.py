@@ -37,7 +37,7 @@ def program(
 ) -> Executable | ArrayExecutable:
     """The program of a request on GPU `number`, or on the host; `varying` has those before it."""
     if number is None:
-        return Executable(request, arena)
+        return Executable(request, arena, varying=varying)
     from compiler.gpu.arrays import ArrayExecutable  # loads what makes kernels for a GPU
 
     return ArrayExecutable(request, number, arena, Precision.float32 != "highest", varying)

@@ -4,9 +4,9 @@ Pure text, like `kernels.cpu.loop`; `steps` writes the epilogue and `matmul_word
 instructions.
 
 A unit of the kernel's range [start, stop) is (batch index, panel of columns, chunk of rows), the chunk
-innermost, so that neighbouring units share a packed panel. Each element is one chain of fused multiply-adds
-in the order of k (of few rows, a tree of such chains): neither the block, the packing nor the division into
-units changes its bits.
+innermost, so that neighbouring units share a packed panel; or, in slices of k, the panel. Each element is one
+chain of fused multiply-adds in the order of k (of few rows, a tree of such chains): neither the block, the
+packing nor the division into units changes its bits.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SWEEP_ROWS = 8
 SLICED_FROM, SLICE = 1024, 512
 # Most rows of a block whose A is strided: each has a pointer of its own, and more would not fit registers.
 # Where A is not, pointers wait in memory: for 26 rows by 32 columns (dx of a convolution) two blocks of 13
-# take 5 % less than four of 7.
+# rows take 5 % less than four of 7.
 STRIDED_ROWS, MOST_ROWS = 4, 13
 # Up to so many rows, and if A's k stride is 1 too, a B whose k stride is 1 is not transposed: dot products
 # along k. For a B of 784 x 512 that is 1.5 times as fast at 4 rows and the same at 8.
@@ -362,21 +362,22 @@ class _Matmul:
     def place_unit(self) -> None:
         """Batch indices i0, i1, …, first `column`, and rows `first` to `end` of `unit`."""
         out, spec = self.out, self.spec
-        out.line("panel_number = quotient(unit, chunks)")
-        out.line("first = (unit - panel_number * chunks) * chunk")
+        # In slices panels are packed for each unit anyway: neighbours share rows of A.
+        inner, outer = ("panels", "chunks") if self.sliced else ("chunks", "panels")
+        out.line(f"group = quotient(unit, {inner})")
+        out.line(f"flat = quotient(group, {outer})")
+        number, place = f"(unit - group * {inner})", f"(group - flat * {outer})"
+        panel, part = (number, place) if self.sliced else (place, number)
+        out.line(f"column = {panel} * {self.breadth}")
+        out.line(f"first = {part} * chunk")
         out.line(f"end = first + chunk if first + chunk < {self.m} else {self.m}")
-        rest = "panel_number"
+        rest = "flat"
+        for axis in reversed(range(1, spec.batch)):
+            out.line(f"q{axis} = quotient({rest}, n{axis})")
+            out.line(f"i{axis} = {rest} - q{axis} * n{axis}")
+            rest = f"q{axis}"
         if spec.batch:
-            out.line("flat = quotient(panel_number, panels)")
-            out.line(f"column = (panel_number - flat * panels) * {self.breadth}")
-            rest = "flat"
-            for axis in reversed(range(1, spec.batch)):
-                out.line(f"q{axis} = quotient({rest}, n{axis})")
-                out.line(f"i{axis} = {rest} - q{axis} * n{axis}")
-                rest = f"q{axis}"
             out.line(f"i0 = {rest}")
-        else:
-            out.line(f"column = panel_number * {self.breadth}")
         out.line(f"left_start = p0 + ({self.batch_offset(0)}) * {self.left.dtype.itemsize}")
         start = f"{self.batch_offset(1)} + column * {self.stride(1, -1)}"
         out.line(f"right_start = p1 + ({start}) * {self.right.dtype.itemsize}")

@@ -3,10 +3,10 @@
 Compiled once and kept as object code; `kernels/cpu/runner.py` lays out the memory both functions read.
 
 A program is a list of launches, a launch a list of independent tasks. The caller posts a parallel launch as
-a range of tasks for each thread, under a new generation. A thread takes half of what is left of its own range
-from the front, or of another's from the back, by compare-and-swap, so a worker that wakes late finds nothing
-to do and is never waited for. Neighbouring tasks thus meet the cache of one core: they share panels, and what
-the launch before left there. Which thread runs a task changes nothing: tasks are cut by shape alone.
+a range of tasks for each thread, under a new generation. A thread takes a quarter of what is left of its own
+range from the front, or of another's from the back, by compare-and-swap, so a worker that wakes late finds
+nothing to do and is never waited for. Neighbouring tasks thus meet the cache of one core: they share panels,
+and what the launch before left there. Which thread runs a task changes nothing: tasks are cut by shape alone.
 """
 
 from __future__ import annotations
@@ -74,13 +74,14 @@ def take(pool: int, thread: int) -> int:
         left = atomic_load(place)
         first, end = (left >> 16) & MOST, left & MOST
         while first < end:
-            half = (end - first + 1) >> 1
+            # Smaller and smaller portions: threads end together whatever tasks take.
+            some = (end - first + 3) >> 2
             # A successful swap proves that the generation is still the current one, and keeps it so.
-            if number == 0 and compare_swap(place, left, left + (half << 16)):
-                run_posted(pool, thread, first, first + half)
+            if number == 0 and compare_swap(place, left, left + (some << 16)):
+                run_posted(pool, thread, first, first + some)
                 return 1
-            if number > 0 and compare_swap(place, left, left - half):
-                run_posted(pool, thread, end - half, end)
+            if number > 0 and compare_swap(place, left, left - some):
+                run_posted(pool, thread, end - some, end)
                 return 1
             left = atomic_load(place)
             first, end = (left >> 16) & MOST, left & MOST

@@ -23,6 +23,8 @@ from kernels import dtypes
 from kernels.cpu import pool
 from kernels.dtypes import DType
 from kernels.gpu.emulator import Emulator
+from kernels.gpu.varying import Varying
+from kernels.spec import MatmulSpec
 from tests.compiler.small_tiles import allow_small_chains
 
 Array = np.ndarray[Any, Any]
@@ -95,6 +97,21 @@ def test_a_chain_has_the_bits_of_its_kernels(
     np.testing.assert_array_equal(got, wanted)
     (precise,) = evaluate(*as_float64(inputs, arrays, attention))
     np.testing.assert_allclose(got, precise, rtol=1e-4, atol=1e-5)
+
+
+def test_chains_of_other_sizes_share_products() -> None:
+    """With the bits of kernels that do not, whatever the last tile is."""
+    varying, seen = Varying(), set[str]()
+    for rows in (37, 33, 34, 40, 50, 130, 19, 65):
+        inputs, arrays = operands((2, 3), rows, rows, 8)
+        graph = Graph(tuple(inputs), (attention(*inputs),))
+        chained, apart = Executable(Request(graph), varying=varying), Executable(Request(graph), chains=False)
+        assert chained.plan.chains
+        for got, wanted in zip(chained(*arrays), apart(*arrays), strict=True):
+            np.testing.assert_array_equal(got, wanted)
+        known = len(seen)
+        seen |= {k.spec.digest for k in chained.plan.kernels if isinstance(k.spec, MatmulSpec)}
+    assert known == len(seen)
 
 
 def as_float64(inputs: list[Input], arrays: list[Array], function: Any) -> tuple[Graph, list[Array]]:

@@ -53,7 +53,7 @@ def test_neighbours_are_one_call(threads: int, count: int, size: int) -> None:
     if threads == 1 or size == 0:
         assert len(noted) == 1
     elif count >= 64:
-        # Halves of what is left: of each range one call per power of two, and some more where one steals.
+        # A quarter of what is left at a time.
         assert len(noted) < count // 2
 
 
