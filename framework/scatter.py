@@ -226,14 +226,28 @@ def _scatter_multiply(input: Tensor, dim: int, index: Tensor, src: Any, reduce: 
     if reduce != "multiply":
         raise RuntimeError(f"reduce argument must be either add or multiply, got {reduce!r}")
     axis = axis_index(dim, input.ndim)
-    out = host(_with_a_dimension(input)).copy()
-    source = host(_scatter_source(input, index, src, "scatter")).reshape(_with_a_dimension(index).shape)
-    where = host(_with_a_dimension(_index(index, "scatter")))
-    _require_nonnegative(wrap(where), out.shape[axis])
-    grid = list(np.indices(where.shape, sparse=True))
-    grid[axis] = where
-    np.multiply.at(out, tuple(grid), source)
-    return beside(input, out.reshape(input.shape))
+    x, where = _with_a_dimension(input), _with_a_dimension(_index(index, "scatter"))
+    source = reshape(_scatter_source(input, index, src, "scatter"), tuple(where.shape))
+    _require_nonnegative(where, x.shape[axis])
+    require_one_device((x, where, source))
+    return reshape(wrap(_multiplied(*map(concrete, (x, where, source)), axis)), tuple(input.shape))
+
+
+@arrays.located
+def _multiplied(x: Array, index: Array, source: Array, axis: int) -> Array:
+    """A copy of `x` with elements at positions along an axis multiplied; 16-bit products on a GPU are rounded
+    at the end."""
+    if arrays.is_device(x):
+        wide = dtypes.of_numpy(x.dtype).arithmetic.numpy
+        out = arrays.copied(x).astype(wide, copy=False)
+        positions = indexing.elementwise_positions(x.shape, index, axis).reshape(-1)
+        ordering.multiply_at(out.reshape(-1), positions, arrays.row_major(source, wide).reshape(-1))
+        return out.astype(x.dtype, copy=False)
+    out, grid = x.copy(), list(np.indices(index.shape, sparse=True))
+    grid[axis] = index
+    with np.errstate(all="ignore"):
+        np.multiply.at(out, tuple(grid), source)
+    return out
 
 
 def _require_inside(input: Tensor, index: Tensor, axis: int) -> None:

@@ -289,8 +289,9 @@ def unique(
     dim: int | None = None,
 ) -> Any:
     """Distinct elements in order; on request also which one each element is, and how often each occurs."""
-    if input.is_cuda and dim is None:
-        values, inverse, counts = _distinct(concrete(input))
+    if input.is_cuda:
+        distinct = _distinct(concrete(input)) if dim is None else _distinct_slices(concrete(input), dim)
+        values, inverse, counts = distinct
     else:
         values, inverse, counts = np.unique(host(input), return_inverse=True, return_counts=True, axis=dim)
     shape = input.shape if dim is None else (input.shape[dim],)
@@ -313,6 +314,23 @@ def _distinct(data: Array) -> tuple[Array, Array, Array]:
     inverse = arrays.namespace(data).zeros(len(flat), np.int64)
     inverse[found] = run
     return flat[found[begins]], inverse, _occurrences(run, len(begins))
+
+
+@arrays.located
+def _distinct_slices(data: Array, dim: int) -> tuple[Array, Array, Array]:
+    """As np.unique along an axis, on a GPU: nan is equal to nothing."""
+    rows = np.moveaxis(data, dim, 0)
+    flat = _comparable(rows).reshape(len(rows), math.prod(rows.shape[1:]))
+    found = ordering.order_of_rows(flat)
+    there = flat[found]
+    first = arrays.namespace(data).ones(min(len(rows), 1), np.bool_)
+    starts = np.concatenate([first, (there[1:] != there[:-1]).any(1)])
+    (begins,) = np.nonzero(starts)
+    run = np.cumsum(starts.astype(np.int64), 0) - 1
+    inverse = arrays.namespace(data).zeros(len(rows), np.int64)
+    inverse[found] = run
+    kept = np.moveaxis(rows[found[begins]], 0, dim)
+    return arrays.row_major(kept), inverse, _occurrences(run, len(begins))
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:

@@ -388,6 +388,7 @@ _FUNCTIONS = """
     nonzero(a)
     choose(a, choices, out=None, mode='raise')
     argsort(a, axis=-1, kind=None)
+    lexsort(keys)
 """
 _VIEWS = """
     broadcast_to(array, shape)
@@ -419,6 +420,12 @@ def _argsort(a: ndarray, axis: int = -1, kind: Any = None) -> ndarray:
     if kind not in (None, "stable") or a.dtype.kind not in "iu" or not a.size:
         raise AssertionError(f"a sort of {a.dtype}{list(a.shape)} of kind {kind}")
     return _own(np.argsort(_taken(a), axis, kind="stable"))
+
+
+def _lexsort(keys: ndarray) -> ndarray:
+    if keys.dtype.kind not in "iu" or keys.ndim != 2 or not keys.size:
+        raise AssertionError(f"a sort by {keys.dtype}{list(keys.shape)}")
+    return _own(np.lexsort(_taken(keys)))
 
 
 def _viewed(function: Any, args: Any, kwargs: Any) -> Any:
@@ -494,6 +501,7 @@ for _name, _value in {
     "abs": xp.absolute,  # type: ignore[attr-defined]
     "matmul": _matmul,
     "argsort": _argsort,
+    "lexsort": _lexsort,
     "copyto": _copyto,
     "asarray": _asarray,
     "ascontiguousarray": _ascontiguousarray,

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from compiler.binding import Arena, Binding, KernelView, check_levels, output_types, plan_of
+from compiler.gpu.slices import in_slices
 from compiler.lower import Buffer, Kernel
 from compiler.plan import Request, accesses
 from kernels.files import reach
@@ -61,8 +62,8 @@ class DeviceExecutable:
         begin = time.perf_counter()
         self.machine = machine
         spent: list[float] = []
-        self.request, self.plan = plan_of(request, spent)
-        plan = self.plan
+        self.request, plan = plan_of(request, spent)
+        self.plan = plan = in_slices(plan, tf32)
         planned = time.perf_counter()
         self.arena = Arena(machine.allocate) if arena is None else arena
         base = self.arena.reserve(max(plan.arena_bytes, 1))

@@ -14,9 +14,9 @@ from dataclasses import replace
 from kernels import dtypes
 from kernels.errors import SpecError
 from kernels.files import reach
-from kernels.gpu import vocabulary
+from kernels.gpu import product_tiles, vocabulary
 from kernels.gpu.launch import MOST, Launch, Parameter, facts
-from kernels.gpu.product_tiles import EXACT, GROUP, TF32, Tile, coarse, ranked
+from kernels.gpu.product_tiles import EXACT, GROUP, LONG, TF32, Tile, coarse, ranked
 from kernels.gpu.steps import Steps
 from kernels.gpu.writing import lane_of
 from kernels.source import Source
@@ -30,6 +30,8 @@ PADDING = 1 / 4
 # Words that a function takes for itself while it computes one element.
 INSIDE = {"random_bits": 6}
 LARGEST = 2**31 - 1
+# Slices of a depth, at most; each of one axis is a multiple of so many elements, whole steps of any tile.
+MOST_SLICES, SLICE = 256, 128
 
 
 def render(
@@ -49,6 +51,19 @@ def render(
 def cuts(work: Work, tf32: bool = False) -> list[Tile]:
     """The tiles that a product may be cut into, the likeliest to be fast first."""
     return _Product(work, None, 0, TF32 if tf32 else EXACT, None).cuts
+
+
+def slices(work: Work, tf32: bool = False) -> int:
+    """Into how many parts of equal length a product's outermost summed axis is worth cutting; 1 for none."""
+    product = _Product(work, None, 0, TF32 if tf32 else EXACT, None)
+    if product.k < LONG or not work.elements:
+        return 1
+    outer = work.extents[product.depth[0]]
+    counts = (c for c in range(2, MOST_SLICES + 1) if outer % c == 0)
+    if len(product.depth) == 1:
+        counts = (c for c in counts if outer // c % SLICE == 0)
+    sizes = product.m, product.n, product.k, math.prod(work.extents[x] for x in product.batch)
+    return product_tiles.slices(*sizes, product.factor, product.precision, product.live_words(), counts)
 
 
 def reads(work: Work, launch: Launch) -> tuple[int, int]:

@@ -39,6 +39,14 @@ def order(x: Array, axis: int, descending: bool = False) -> Array:
     return arrays.row_major(xp.argsort(~found if descending else found, axis), np.int64)
 
 
+def order_of_rows(x: Array) -> Array:
+    """Positions that put the rows of a matrix in order, by their first element, then by their second, ..."""
+    xp = arrays.engine().xp
+    if not x.size:
+        return xp.arange(len(x))
+    return xp.lexsort(arrays.row_major(keys(x).T[::-1])).astype(np.int64, copy=False)
+
+
 def running(combine: str, x: Array, axis: int) -> Array:
     """Each element combined with all before it along an axis, by a ufunc of CuPy's, in steps that double
     (Hillis and Steele, 1986): always in the same order, but in another than one after the other."""
@@ -104,12 +112,15 @@ BODY = """
         out[target] = total;
     }
 """
+# The same for products.
+PRODUCTS = BODY.replace("+=", "*=")
 
 
 @cache
-def _adding(xp: Any) -> Callable[..., None]:
+def _in_order(xp: Any, body: str) -> Callable[..., None]:
     given = "raw int64 at, raw int64 order, raw T source, int64 count, int64 inner, int64 length"
-    return xp.ElementwiseKernel(given, "raw T out", BODY, "tracefuse_add_in_order")
+    name = "tracefuse_add_in_order" if body is BODY else "tracefuse_multiply_in_order"
+    return xp.ElementwiseKernel(given, "raw T out", body, name)
 
 
 def add_rows(out: Array, index: Array, source: Array) -> None:
@@ -125,4 +136,23 @@ def add_rows(out: Array, index: Array, source: Array) -> None:
         return
     found = order(index, 0)
     flat = source.reshape(-1), out.reshape(-1)
-    _adding(xp)(index[found], found, flat[0], count, inner, length, flat[1], size=source.size)
+    _in_order(xp, BODY)(index[found], found, flat[0], count, inner, length, flat[1], size=source.size)
+
+
+def multiply_at(out: Array, index: Array, source: Array) -> None:
+    """Multiply numbers of a vector `out` at positions by those of `source`, in its order."""
+    xp, count = arrays.engine().xp, len(index)
+    if not count:
+        return
+    found = order(index, 0)
+    at, factors = index[found], source[found]
+    if hasattr(xp, "ElementwiseKernel"):
+        _in_order(xp, PRODUCTS)(at, found, source, count, 1, len(out), out, size=count)
+        return
+    # What comes first at each position, then what comes second, ...
+    first = starts(at)
+    (begins,) = xp.nonzero(first)
+    turn = xp.arange(count) - begins[xp.cumsum(first.astype(np.int64), 0) - 1]
+    for number in range(int(turn.max()) + 1):
+        now = turn == number
+        out[at[now]] = out[at[now]] * factors[now]

@@ -5,7 +5,7 @@ Knows sizes and element types, no specs and no architectures: a cut has to do fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kernels import dtypes
@@ -19,6 +19,9 @@ GROUP = 8
 LIGHT = 3
 # Elements of a tile, and length of k, up to and from which steps are twice as deep.
 SMALL, LONG = 1024, 512
+# What another kernel takes (2 us), and writing and reading an element of a slice there, in units of `_time`,
+# 0.05 ns each; and the share of the time in one kernel below which two are worth it.
+SECOND, MOVED, GAIN = 40_000.0, 0.08, 0.6
 EXACT, TF32 = "ieee", "tf32"
 _SIDES = (16, 32, 64, 128)
 
@@ -68,6 +71,22 @@ def candidates(k: int, factor: DType, precision: str, live: int = 1) -> Iterator
             while warps > max(most, 1):
                 warps //= 2
             yield Tile(rows, columns, step, warps, 3)
+
+
+def slices(
+    m: int, n: int, k: int, batch: int, factor: DType, precision: str, live: int, counts: Iterable[int]
+) -> int:
+    """Into how many of `counts` slices the depth is worth cutting, whose sum is a kernel of its own; 1 for
+    none. The sum goes through the epilogue, and a slice's tiles hold nothing but the product.
+    """
+
+    def time(count: int, live: int) -> float:
+        cut = ranked(m, n, k // count, batch * count, factor, precision, live)[0]
+        return k / count * _time(cut, m, n, batch * count, factor, precision)
+
+    times = {c: time(c, 1) + SECOND + MOVED * c * m * n * max(batch, 1) for c in counts}
+    best = min(times, key=times.__getitem__, default=1)
+    return best if best > 1 and times[best] < GAIN * time(1, live) else 1
 
 
 def _time(cut: Tile, m: int, n: int, batch: int, factor: DType, precision: str) -> float:

@@ -89,6 +89,8 @@ ORDERED: dict[str, Callable[[Any], Any]] = {
     "searched_rows": lambda x: fw.searchsorted(x.sort(1).values, x, right=True, out_int32=True),
     "sorter": lambda x: fw.searchsorted(x, x, sorter=x.argsort(1)),
     "scatter": lambda x: x.scatter(1, (x != x).long() + (x == 1), x * 2),
+    "multiplied": lambda x: x.scatter(1, (x != x).long() + (x == 1), x, reduce="multiply"),
+    "multiplied_number": lambda x: x.scatter(0, (x[:4] > 0).long(), 3, reduce="multiply"),
     "scatter_few": lambda x: x.scatter(0, fw.zeros_like(x[:2, :3]).long(), 3),
     "rows_put": lambda x: _put(x.clone()),
     "index_copy": lambda x: x.index_copy(1, (x[0, :3] == x[0, :3]).long(), x[:, 2:5]),
@@ -118,6 +120,10 @@ def test_distinct_elements(dtype: Any) -> None:
     same(there[1:], here[1:])
     # Which of two zeros stands for both is open.
     same(there[0] + 0, here[0] + 0)
+    for y, dim in ((x, 0), (x.clamp(-1, 1)[:, :2], 0), (x[:1].clamp(0, 1), 1), (x[:, :0], 0), (x[:0], 0)):
+        there, here = (fw.unique(t, return_inverse=True, return_counts=True, dim=dim) for t in (y.cuda(1), y))
+        same(there[1:], here[1:])
+        same(there[0] + 0, here[0] + 0)
 
 
 @pytest.mark.usefixtures("kept_there")
@@ -214,7 +220,8 @@ def test_sums_at_positions_are_in_order(dtype: Any) -> None:
     same(x.cuda(1).scatter_add(1, each.cuda(1), source.cuda(1)), x.scatter_add(1, each, source))
 
 
-def test_the_kernel_of_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("body", [ordering.BODY, ordering.PRODUCTS], ids=["sums", "products"])
+def test_the_kernel_of_totals(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")
@@ -222,7 +229,7 @@ def test_the_kernel_of_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     code.write_text(
         "typedef float T; typedef long long n64;\n"
         "void run(const n64* at, const n64* order, const T* source, n64 count, n64 inner, n64 length, T* out,"
-        f" n64 size) {{\nfor (n64 i = size - 1; i >= 0; --i) {{ {ordering.BODY} }}\n}}\n"
+        f" n64 size) {{\nfor (n64 i = size - 1; i >= 0; --i) {{ {body} }}\n}}\n"
     )
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", str(code), "-o", str(library)], check=True)
     run, kernels = ctypes.CDLL(str(library)).run, list[tuple[Any, ...]]()
@@ -242,6 +249,7 @@ def test_the_kernel_of_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     random = np.random.default_rng(1)
     for outer, length, inner, count in (
         (1, 5, 1, 40),
+        (1, 9, 1, 30),
         (1, 3, 7, 30),
         (2, 4, 3, 9),
         (1, 1, 1, 1),
@@ -251,7 +259,12 @@ def test_the_kernel_of_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         source = random.standard_normal((outer, count, inner)).astype(np.float32)
         index = random.integers(0, length, count)
         there = arrays.put(out, 0)
-        ordering.add_rows(there, arrays.put(index, 0), arrays.put(source, 0))
-        np.add.at(out, (slice(None), index), source)
+        given = arrays.put(index, 0), arrays.put(source, 0)
+        if body is ordering.BODY:
+            ordering.add_rows(there, *given)
+            np.add.at(out, (slice(None), index), source)
+        elif outer == inner == 1:
+            ordering.multiply_at(there.reshape(-1), given[0], given[1].reshape(-1))
+            np.multiply.at(out, (slice(None), index), source)
         assert there.get().tobytes() == out.tobytes()
-    assert len(kernels) == 1 and kernels[0][2] is ordering.BODY
+    assert len(kernels) == 1 and kernels[0][2] is body
