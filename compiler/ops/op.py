@@ -216,8 +216,9 @@ class Op:
         """Append this op to a graph. Arrays become constants, Python numbers literals of the other operands'
         dtype."""
         where = location.user_line()
-        if attrs:
-            attrs = {name: _known(x) for name, x in attrs.items()}
+        for name, x in attrs.items():
+            if type(x) is tuple or isinstance(x, RuntimeOperand):
+                attrs[name] = _known(x)
         for x in inputs:
             if not isinstance(x, Value):
                 given = self.typed(inputs)
