@@ -288,13 +288,14 @@ def record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], out: Tenso
     if unusual.threads and not ambient.grad_enabled:
         return
     found: dict[int, Edge] = {}
-    wanted = 0
-    for i, x in enumerate(inputs):
+    wanted, bit = 0, 1
+    for x in inputs:
         if isinstance(x, Tensor) and (x._node is not None or x._requires_grad or x._base is not None):
             edge = edge_of(x)
             if edge is not None:
-                wanted |= 1 << i
-                found[i] = edge
+                wanted |= bit
+                found[bit] = edge
+        bit += bit
     if not wanted or out.dtype.category != dtypes.FLOATING:
         return
     positions, reads = saved_levels(op, len(inputs), wanted)
@@ -311,7 +312,7 @@ def record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], out: Tenso
             saved[slot] = x if type(x) is np.ndarray else op.typed(inputs)[slot - 1]
     edges, shapes = [], []
     for i in positions:
-        edges.append(found[i])
+        edges.append(found[1 << i])
         shapes.append(shape_of(inputs[i]))
     out._node = OpNode.made(op, attrs, tuple(edges), positions, saved, tuple(shapes))
 
