@@ -16,9 +16,10 @@ from compiler.ops.arithmetic import abs, add, div, mul, neg, sub
 from compiler.ops.bits import bitwise_and, bitwise_or, shift_left, shift_right
 from compiler.ops.compare import cast, eq, le, lt, where
 from compiler.ops.creation import created, iota
+from compiler.ops.facts import Index, Sample
 from compiler.ops.math import sqrt
 from compiler.ops.movement import reshape, slice
-from compiler.ops.op import Elementwise, Index, Op, Sample, elementwise
+from compiler.ops.op import Elementwise, Op, elementwise
 from compiler.types import TensorType
 from kernels import dtypes, philox
 from kernels.dtypes import DType
