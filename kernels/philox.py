@@ -72,8 +72,8 @@ def _numbered(seed: int, offset: int, count: int) -> Any:
 
 @lru_cache(16)
 def _constants(seed: int, width: int) -> tuple[Any, Any]:
-    """The keys of every round, and the factors. For few blocks they are written out: to begin to broadcast takes
-    NumPy three times as long."""
+    """The keys of every round, and the factors. For few blocks they are written out: to broadcast takes NumPy
+    three times as long to begin."""
     key = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
     rounds = [[(k + r * w) & 0xFFFFFFFF for k, w in zip(key, WEYL, strict=True)] for r in range(ROUNDS)]
     keys, factors = np.array(rounds, np.uint64)[:, :, None], np.array(MULTIPLIERS, np.uint64)[:, None]
