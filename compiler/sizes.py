@@ -14,7 +14,7 @@ from compiler.dims import ATOMS, Condition, Dim, Real, Scope, Values, key_of, sy
 
 def any_symbolic(shape: tuple[int, ...]) -> bool:
     """Whether a shape has a size that varies."""
-    return any(type(n) is Dim for n in shape)
+    return Dim in map(type, shape)
 
 
 def known_equal(a: Any, b: Any) -> bool:
@@ -35,8 +35,10 @@ def same_shape(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
         return True
     if len(a) != len(b):
         return False
-    pairs = [(one, two) for one, two in zip(a, b, strict=True) if one is not two]
-    return all(known_equal(one, two) for one, two in pairs)
+    for one, two in zip(a, b, strict=True):  # noqa: SIM110 -- a third of the time of all()
+        if one is not two and not known_equal(one, two):
+            return False
+    return True
 
 
 def largest(a: Any, b: Any) -> Any:

@@ -97,6 +97,8 @@ class _Facts:
     def __init__(self) -> None:
         self.tables: Tables = ([], [], [])
         self.numbers: tuple[dict[Any, int], ...] = ({}, {}, {})
+        # Numbers of lines by identity: nodes hold these, and those of a gradient have one.
+        self.lines: dict[int, int] = {}
 
     def number(self, table: int, key: Any, fact: Any) -> int:
         """The number of a fact, which `key` tells from others of its table."""
@@ -107,22 +109,30 @@ class _Facts:
             self.tables[table].append(fact)
         return number
 
+    def _line(self, where: Any) -> int:
+        # Equal to a line that is no gradient's.
+        return self.number(1, where if type(where) is str else (str(where), where.op, where.made), where)
+
     def rows(self, nodes: Iterable[Value], numbers: Mapping[Value, int]) -> list[Row]:
         """A row of plain numbers, strings and bytes for each node."""
         return [self._row(v, numbers) for v in nodes]
 
     def _row(self, value: Value, numbers: Mapping[Value, int]) -> Row:
-        kind = value.type.shape, value.type.dtype
-        where: Any = value.where
-        # Equal to a line that is no gradient's.
-        line = where if type(where) is str else (str(where), where.op, where.made)
-        head = self.number(0, kind, kind), self.number(1, line, where)
+        of = value.type
+        kind = of.shape, of.dtype
+        made = self.numbers[0].get(kind)
+        if made is None:
+            made = self.number(0, kind, kind)
+        line = self.lines.get(id(value.where))
+        if line is None:
+            line = self.lines[id(value.where)] = self._line(value.where)
+        head = made, line
         if isinstance(value, Apply):
             text = value.attrs_text
             given = self.numbers[2].get(text)
             if given is None:
                 given = self.number(2, text, sorted(value.attrs.items()))
-            return (value.op.name, *head, given, *[numbers[x] for x in value.inputs])
+            return (value.op.name, made, line, given, *[numbers[x] for x in value.inputs])
         if isinstance(value, Input):
             return _INPUT, *head, value.name
         if isinstance(value, Const):

@@ -15,12 +15,18 @@ from kernels import dtypes
 from kernels.dtypes import DType
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class TensorType:
     """Shape and dtype of one value; prints as `float32[64, 10]`."""
 
     shape: tuple[int, ...]
     dtype: DType
+
+    # One for each op of a recording: what `dataclass` writes for a frozen class takes twice as long.
+    def __init__(self, shape: tuple[int, ...], dtype: DType) -> None:
+        fields = self.__dict__
+        fields["shape"] = shape
+        fields["dtype"] = dtype
 
     @property
     def size(self) -> int:

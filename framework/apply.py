@@ -58,7 +58,10 @@ def apply_op(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], *, alone
         _link_view(out, inputs[0], op, attrs)
     if op.grads:
         if not in_memory or op.variadic or len(inputs) > 2:
-            record(op, inputs, attrs, out)
+            if in_memory and op.condition and out._data.dtype in _FLOATING:  # type: ignore[union-attr]
+                record_real(op, inputs[1], inputs[2], attrs, out, inputs[0])
+            else:
+                record(op, inputs, attrs, out)
         elif inputs and out._data.dtype in _FLOATING:  # type: ignore[union-attr]
             record_real(op, inputs[0], inputs[1] if len(inputs) == 2 else None, attrs, out)
     return out
@@ -223,8 +226,9 @@ def _link(out: Tensor, source: Tensor, steps: tuple[Step, ...]) -> None:
         out._view_kind = MADE_WITHOUT_GRAD
 
 
-def record_real(op: Op, x: Any, y: Any, attrs: Mapping[str, Any], out: Tensor) -> None:
-    """`record` of a floating result in memory, of operands in memory: one, with `y` None, or two."""
+def record_real(op: Op, x: Any, y: Any, attrs: Mapping[str, Any], out: Tensor, condition: Any = None) -> None:
+    """`record` of a floating result in memory, of operands in memory: one, with `y` None, or two, maybe the
+    branches of a condition."""
     if unusual.threads and not ambient.grad_enabled:
         return
     first = second = None
@@ -250,23 +254,25 @@ def record_real(op: Op, x: Any, y: Any, attrs: Mapping[str, Any], out: Tensor) -
         wanted, edges, shapes = 2, (second,), (y._data.shape,)  # type: ignore[union-attr]
     else:
         wanted, edges, shapes = 3, (first, second), (x._data.shape, y._data.shape)  # type: ignore[union-attr]
+    given = (out, x) if y is None else (out, x, y) if condition is None else (out, condition, x, y)
     plan = op.plans.get(wanted)
     if plan is None:
-        plan = op.plans[wanted] = saved_levels(op, 1 if y is None else 2, wanted)
+        bits = wanted if condition is None else wanted << 1
+        plan = op.plans[wanted] = saved_levels(op, len(given) - 1, bits)
     positions, reads = plan
     if len(positions) != len(edges):
-        return record(op, (x,) if y is None else (x, y), attrs, out)
+        return record(op, given[1:], attrs, out)
     node = out._node = OpNode()  # type: ignore[call-arg]  # a fifth quicker than object.__new__
     node.label = node.hooks = node.retained = None
     node.sequence = next_sequence()
     node.op, node.attrs, node.positions = op, attrs, positions
     node.edges, node.shapes = edges, shapes
-    saved = node.saved = [None, None] if y is None else [None, None, None]
+    saved = node.saved = [None] * len(given)
     for slot, level in reads:
-        t = out if slot == 0 else x if slot == 1 else y
+        t = given[slot]
         if not isinstance(t, Tensor):
             # A rule may meet a number without the tensor that gave it its dtype.
-            saved[slot] = t if type(t) is np.ndarray else op.typed((x, y))[slot - 1]
+            saved[slot] = t if type(t) is np.ndarray else op.typed(given[1:])[slot - 1]
         elif level == VALUE:
             memory = t._memory
             if memory is None and slot:
@@ -288,13 +294,14 @@ def record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], out: Tenso
     if unusual.threads and not ambient.grad_enabled:
         return
     found: dict[int, Edge] = {}
-    wanted = 0
-    for i, x in enumerate(inputs):
+    wanted, bit = 0, 1
+    for x in inputs:
         if isinstance(x, Tensor) and (x._node is not None or x._requires_grad or x._base is not None):
             edge = edge_of(x)
             if edge is not None:
-                wanted |= 1 << i
-                found[i] = edge
+                wanted |= bit
+                found[bit] = edge
+        bit += bit
     if not wanted or out.dtype.category != dtypes.FLOATING:
         return
     positions, reads = saved_levels(op, len(inputs), wanted)
@@ -311,7 +318,7 @@ def record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], out: Tenso
             saved[slot] = x if type(x) is np.ndarray else op.typed(inputs)[slot - 1]
     edges, shapes = [], []
     for i in positions:
-        edges.append(found[i])
+        edges.append(found[1 << i])
         shapes.append(shape_of(inputs[i]))
     out._node = OpNode.made(op, attrs, tuple(edges), positions, saved, tuple(shapes))
 

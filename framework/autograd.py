@@ -33,7 +33,7 @@ from framework.state import (
     unusual,
 )
 from framework.tensor import Tensor, edge_of, payload, wrap
-from kernels.dtypes import DType
+from kernels.dtypes import OF_NUMPY, DType
 from kernels.gpu import arrays
 
 if TYPE_CHECKING:
@@ -82,6 +82,11 @@ def backward(
         >>> x.grad
         tensor([6.])
     """
+    if grad_tensors is None and inputs is None and isinstance(tensors, Tensor) and not create_graph:
+        one = _one_for(tensors)
+        if one is not None:
+            Walk(bool(retain_graph), False).run([tensors], [one])
+            return
     roots = _sequence(tensors)
     targets = None if inputs is None else _sequence(inputs)
     if targets is not None and not targets:
@@ -162,6 +167,14 @@ def _edge_of_input(x: Tensor) -> Edge:
             "One of the differentiated Tensors does not require grad; call requires_grad_() before using it"
         )
     return edge
+
+
+def _one_for(root: Tensor) -> Any:
+    """The gradient that a backward pass from a single element in memory begins with; None for any other."""
+    data = root._data
+    if type(data) is not np.ndarray or data.ndim or (unusual.threads and ambient.detour is not None):
+        return None
+    return typed_number(1, OF_NUMPY[data.dtype]).copy() if edge_of(root) is not None else None
 
 
 def _root_gradients(roots: list[Tensor], given: list[Any], create_graph: bool) -> list[Any]:

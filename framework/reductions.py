@@ -46,6 +46,9 @@ from framework.views import reshape, squeeze
 from kernels import dtypes
 from kernels.dtypes import DType
 
+# What a sum keeps.
+_REAL = {d.numpy for d in dtypes.DTYPES.values() if d.category == FLOATING}
+
 
 class Extremum(NamedTuple):
     """Values and their positions along a dimension."""
@@ -88,6 +91,12 @@ def _dropped(x: Tensor, axes: tuple[int, ...]) -> tuple[int, ...]:
     return () if len(axes) == len(shape) else tuple([n for i, n in enumerate(shape) if i not in axes])
 
 
+@cache
+def _every(rank: int) -> dict[str, Any]:
+    """All axes of a tensor of `rank`, as attributes."""
+    return {"axes": tuple(range(rank))}
+
+
 def _own(t: Tensor, name: str) -> Tensor:
     if t._data is None:
         ambient.tracer.part(t)
@@ -97,6 +106,16 @@ def _own(t: Tensor, name: str) -> Tensor:
 
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Sum over `dim` (all when None); bool and integers give int64."""
+    data = input._data
+    if (
+        dim is None
+        and dtype is None
+        and data is not None
+        and data.ndim
+        and not keepdim
+        and data.dtype in _REAL
+    ):
+        return labelled("SumBackward0", apply_reshaped(reduction.sum, input, _every(data.ndim), ()))
     if dtype is None and input.dtype.category != FLOATING:
         dtype = dtypes.int64
     x = input if dtype is None else convert(input, dtype)

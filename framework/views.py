@@ -143,6 +143,10 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     """Without the dimensions of size 1: all, or those of `dim` that are."""
     shape = shape_of(input)
+    if type(dim) is int and shape:
+        axis = axis_index(dim, len(shape))
+        kept = (*shape[:axis], *shape[axis + 1 :]) if shape[axis] == 1 else shape
+        return _reshaped(input, kept, "SqueezeBackward1")
     axes = axis_indices(dim, len(shape)) if dim is None or dim != () else ()
     kept = tuple([n for i, n in enumerate(shape) if i not in axes or n != 1])
     return _reshaped(input, kept, "SqueezeBackward0" if dim is None else "SqueezeBackward1")

@@ -19,7 +19,8 @@ from compiler import ops
 from compiler.interpret import evaluate
 from compiler.ir import Graph, Input
 from compiler.ops import sum_to
-from compiler.ops.op import NUMPY, TABLE, Elementwise, Index, Movement, Op, Sample, element_type
+from compiler.ops.facts import Index
+from compiler.ops.op import NUMPY, TABLE, Elementwise, Movement, Op, Sample, element_type
 from compiler.types import TensorType, contiguous_strides, type_of_array
 from kernels import dtypes
 from kernels.dtypes import DType

@@ -14,7 +14,8 @@ import numpy as np
 from compiler.ops.bits import bitwise_or
 from compiler.ops.compare import eq, ge, lt, where
 from compiler.ops.creation import created, iota, zeros
-from compiler.ops.op import Check, Index, Op, Sample
+from compiler.ops.facts import Check, Index, Sample
+from compiler.ops.op import Op
 from compiler.sizes import known_equal, same_shape
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes

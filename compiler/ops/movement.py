@@ -84,7 +84,7 @@ def inverse_permutation(axes: Ints) -> Ints:
 permute: Movement = Movement(
     "permute",
     lambda x, *, axes: x.transpose(axes),
-    lambda x, *, axes: TensorType(tuple(x.shape[a] for a in axes), x.dtype),
+    lambda x, *, axes: TensorType(tuple([x.shape[a] for a in axes]), x.dtype),
     (lambda g, out, x, axes: permute(g, axes=inverse_permutation(axes)),),
     view=lambda shape, strides, offset, /, *, axes: (
         tuple(shape[a] for a in axes),
@@ -163,23 +163,24 @@ def _slices(starts: Ints, stops: Ints, steps: Ints) -> tuple[builtins.slice, ...
 
 
 def _sliced(starts: Ints, stops: Ints, steps: Ints) -> Ints:
-    return tuple(-((start - stop) // step) for start, stop, step in zip(starts, stops, steps, strict=True))
+    return tuple([-((start - stop) // step) for start, stop, step in zip(starts, stops, steps, strict=True)])
 
 
 def _slice_type(x: TensorType, *, starts: Ints, stops: Ints, steps: Ints) -> TensorType:
-    bounds = zip(starts, stops, steps, x.shape, strict=True)
-    if not builtins.all(0 <= start <= stop <= size and step > 0 for start, stop, step, size in bounds):
-        raise ValueError(
-            f"slice {starts}:{stops}:{steps} does not lie in {x}; normalise it to 0 <= start <= stop <= size"
-        )
+    for start, stop, step, size in zip(starts, stops, steps, x.shape, strict=True):
+        if not (0 <= start <= stop <= size and step > 0):
+            raise ValueError(
+                f"slice {starts}:{stops}:{steps} does not lie in {x}; normalise it to 0 <= start <= stop <= "
+                "size"
+            )
     return TensorType(_sliced(starts, stops, steps), x.dtype)
 
 
 def _slice_view(
     shape: Ints, strides: Ints, offset: int, /, *, starts: Ints, stops: Ints, steps: Ints
 ) -> Geometry:
-    shift = builtins.sum(start * stride for start, stride in zip(starts, strides, strict=True))
-    stepped = tuple(stride * step for stride, step in zip(strides, steps, strict=True))
+    shift = builtins.sum([start * stride for start, stride in zip(starts, strides, strict=True)])
+    stepped = tuple([stride * step for stride, step in zip(strides, steps, strict=True)])
     return _sliced(starts, stops, steps), stepped, offset + shift
 
 

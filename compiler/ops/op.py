@@ -17,6 +17,7 @@ from compiler import sizes
 from compiler import where as location
 from compiler.dims import is_symbolic
 from compiler.ir import Apply, Measure, Value, constant
+from compiler.ops.facts import Check, Sample
 from compiler.ops.quiet import is_inside, own, quiet, run_quietly
 from compiler.types import TensorType, type_of_array
 from kernels import dtypes
@@ -54,52 +55,6 @@ class RuntimeOperand:
 # (gradient of the output, output, *inputs, **attrs) -> gradient of one input, before it is summed to that
 # input's shape.
 GradientRule = Callable[..., Any]
-
-
-# The records below are plain classes: a dataclass takes up to 1 ms of `import framework` each.
-
-
-class Check:
-    """A condition on the inputs that must hold before anything is written.
-
-    `failed(*inputs, **attrs)`, made of ops, is a bool value of any shape, true where the input is bad, or
-    None when
-    inputs of these dtypes cannot be; `error(*arrays, **attrs)` builds the exception from concrete inputs.
-    """
-
-    __slots__ = ("error", "failed")
-
-    def __init__(self, failed: Callable[..., Any], error: Callable[..., Exception]) -> None:
-        self.failed = failed
-        self.error = error
-
-
-class Index:
-    """An int64 operand of a law-test sample, with values in [0, size)."""
-
-    __slots__ = ("shape", "size")
-
-    def __init__(self, shape: tuple[int, ...], size: int) -> None:
-        self.shape = shape
-        self.size = size
-
-    def __repr__(self) -> str:
-        return f"Index(shape={self.shape}, size={self.size})"
-
-
-class Sample:
-    """One law-test case of an op: each input's shape (of the tested dtype) or `Index`, and the attributes."""
-
-    __slots__ = ("attrs", "inputs")
-
-    def __init__(
-        self, inputs: tuple[tuple[int, ...] | Index, ...], attrs: dict[str, Any] | None = None
-    ) -> None:
-        self.inputs = inputs
-        self.attrs = attrs or {}
-
-    def __repr__(self) -> str:
-        return f"Sample(inputs={self.inputs}, attrs={self.attrs})"
 
 
 class Op:
@@ -216,8 +171,9 @@ class Op:
         """Append this op to a graph. Arrays become constants, Python numbers literals of the other operands'
         dtype."""
         where = location.user_line()
-        if attrs:
-            attrs = {name: _known(x) for name, x in attrs.items()}
+        for name, x in attrs.items():
+            if type(x) is tuple or isinstance(x, RuntimeOperand):
+                attrs[name] = _known(x)
         for x in inputs:
             if not isinstance(x, Value):
                 given = self.typed(inputs)
@@ -375,41 +331,44 @@ class Elementwise(Op):
         self.domain = domain
 
     def __call__(self, *inputs: Any, **attrs: Any) -> Any:
-        if len(inputs) == 2 and type(inputs[0]) is ndarray is type(inputs[1]):
-            # As gradient rules have it most: half the time of the general way.
-            x, y = inputs
-            function = self.direct.get(x.dtype)
-            if function is not None and y.dtype is x.dtype and x.nbytes + y.nbytes < LARGE:
-                try:
-                    made = quiet(function, x, y)
-                    return made if type(made) is ndarray and made.flags.c_contiguous else owned(made)
-                except (ValueError, RuntimeError):
-                    pass  # `value` says it in our words, or does it in another context
-        return super().__call__(*inputs, **attrs)
+        # As gradient rules have it most.
+        made = self.small(inputs) if type(inputs[-1]) is ndarray or type(inputs[0]) is ndarray else None
+        return super().__call__(*inputs, **attrs) if made is None else made
 
     def value(self, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-        last = inputs[-1]
+        made = self.small(inputs)
+        return super().value(inputs, attrs) if made is None else made
+
+    def small(self, inputs: tuple[Any, ...]) -> np.ndarray[Any, Any] | None:
+        """The value on small arrays of one dtype, and numbers with them; None for what is more, or fails."""
+        first, last = inputs[0], inputs[-1]
         if type(last) is not ndarray:
-            last = inputs[1 if self.condition else 0]
-        function = self.direct.get(last.dtype) if type(last) is ndarray else None
-        if function is not None:
-            dtype = last.dtype
-            arrays = []
-            for x in inputs:
-                if type(x) is not ndarray:
-                    if type(x) is not float and type(x) is not int:
-                        break
-                    x = typed_number(x, dtypes.OF_NUMPY[dtype])
-                elif x.nbytes >= LARGE or x.dtype is not (_BOOL if self.condition and not arrays else dtype):
-                    break
-                arrays.append(x)
-            else:
-                try:
-                    made = quiet(function, *arrays)
-                    return made if type(made) is ndarray and made.flags.c_contiguous else owned(made)
-                except (ValueError, RuntimeError):
-                    pass  # below it is said in our words, or done in another context
-        return super().value(inputs, attrs)
+            # Two operands, or the branches of a condition.
+            x = inputs[-2] if len(inputs) > 1 else last
+            if type(x) is not ndarray or (type(last) is not float and type(last) is not int):
+                return None
+            last = typed_number(last, dtypes.OF_NUMPY[x.dtype])
+            inputs = (*inputs[:-1], last)
+        dtype = last.dtype
+        function = self.direct.get(dtype)
+        if function is None or last.nbytes >= LARGE:
+            return None
+        if len(inputs) > 1:
+            x = inputs[-2]
+            if type(x) is not ndarray:
+                if type(x) is not float and type(x) is not int:
+                    return None
+                x = typed_number(x, dtypes.OF_NUMPY[dtype])
+                inputs = (x, last) if len(inputs) == 2 else (first, x, last)
+            elif x.dtype is not dtype or x.nbytes >= LARGE:
+                return None
+            if len(inputs) > 2 and (type(first) is not ndarray or first.dtype is not _BOOL):
+                return None
+        try:
+            made = quiet(function, *inputs)
+            return made if type(made) is ndarray and made.flags.c_contiguous else owned(made)
+        except (ValueError, RuntimeError):
+            return None  # it is said in our words, or done in another context
 
     def operand_there(self, x: Any, number: int) -> Any:
         """A number without axes stays one: a kernel's argument instead of memory."""

@@ -16,9 +16,10 @@ from compiler.ops.arithmetic import abs, add, div, mul, neg, sub
 from compiler.ops.bits import bitwise_and, bitwise_or, shift_left, shift_right
 from compiler.ops.compare import cast, eq, le, lt, where
 from compiler.ops.creation import created, iota
+from compiler.ops.facts import Index, Sample
 from compiler.ops.math import sqrt
 from compiler.ops.movement import reshape, slice
-from compiler.ops.op import Elementwise, Index, Op, Sample, elementwise
+from compiler.ops.op import Elementwise, Op, elementwise
 from compiler.types import TensorType
 from kernels import dtypes, philox
 from kernels.dtypes import DType
@@ -76,7 +77,10 @@ def uniform(seed: Any, offset: Any, *, shape: Ints, dtype: DType) -> Any:
         bits = bitwise_or(shift_left(shift_right(high, 5), 26), shift_right(low, 6))
         return mul(cast(bits, dtype=dtype), 2.0**-53)
     kept = _UNIFORM_BITS[dtype]
-    return mul(cast(shift_right(random_bits(seed, offset, shape=shape), 32 - kept), dtype=dtype), 2.0**-kept)
+    bits = random_bits(seed, offset, shape=shape)
+    if type(bits) is np.ndarray and dtype is dtypes.float32:
+        return np.multiply((bits >> 32 - kept).astype(np.float32), np.float32(2.0**-kept))  # the same steps
+    return mul(cast(shift_right(bits, 32 - kept), dtype=dtype), 2.0**-kept)
 
 
 def _two_words(seed: Any, offset: Any, shape: Ints) -> tuple[Any, Any]:

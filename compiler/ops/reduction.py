@@ -74,11 +74,12 @@ def _widened(x: Array) -> Array:
 
 
 def _sum(x: Array, *, axes: Ints) -> Array:
+    last = axes == _LAST[x.ndim][len(axes)]
+    if last and type(x) is np.ndarray and x.dtype.char in "fd" and x.flags.c_contiguous:
+        return np.asarray(np.add.reduce(x, axes, None, None, True))  # as below, half a µs sooner
     wide = _widened(x)
     accumulator = wide.dtype
-    if OF_NUMPY[accumulator] is dtypes.float32 and not (
-        x.flags.c_contiguous and axes == _LAST[x.ndim][len(axes)]
-    ):
+    if OF_NUMPY[accumulator] is dtypes.float32 and not (last and x.flags.c_contiguous):
         # NumPy adds pairwise only along the innermost axis; elsewhere 1e6 float32 rows of 0.1 come out 1e-3
         # off.
         accumulator = np.dtype(np.float64)

@@ -66,7 +66,8 @@ class DraftTracer(Tracer):
             t._node = Node((), x._node.name())
         node = Input(t._traced, name=f"t{len(self.sources)}")
         before = (t._node, t._output, t._requires_grad, *hooks_of(t))
-        self.sources[id(t)] = Source(t, node, node, before=before)
+        source = self.sources[id(t)] = Source(t, node)
+        source.input, source.before = node, before
         self.has_gradient[id(t)] = x._grad is not None
         return t
 
@@ -469,8 +470,9 @@ class Instance:
             owner = object.__new__(Tensor) if source.input is None else self._owner(source.owner)
             node = None if source.input is None else self.new[source.input]
             assert node is None or isinstance(node, Input), "an input stays one"
-            made = Source(owner, self.new[source.value], node, source.writes, source.counted, source.before)
-            self.sources[id(source)] = made
+            made = self.sources[id(source)] = Source(owner, self.new[source.value])
+            made.input, made.before = node, source.before
+            made.writes, made.counted = source.writes, source.counted
         return made
 
     def _by_leaf(self, pairs: Any) -> dict[int, tuple[Tensor, Any]]:

@@ -34,13 +34,13 @@ from framework.watch import unwatched
 from kernels import dtypes
 from kernels.gpu import arrays
 
+_new = object.__new__
 Chain = tuple[Any, ...]
 _PLAIN = {Tensor, Parameter, int, float, bool, str, type(None), dtypes.DType}
 # Where tuples, and named ones of the library, are made.
 _OWN_TUPLES = {"builtins", "framework.size", "framework.nn.functional.recurrent"}
 
 
-@dataclass(eq=False)
 class Source:
     """Memory seen by a capture: the tensor that owns it, its value now, how often the capture wrote to it,
     and how many of these writes its owner's version counts.
@@ -49,8 +49,7 @@ class Source:
     other memory is a copy of what is a view in eager mode, `stale` from the first write to the other on.
     """
 
-    owner: Tensor
-    value: Value
+    # Instances set only what differs: there is one for each tensor of a recording.
     input: Input | None = None
     writes: int = 0
     counted: int = 0
@@ -58,6 +57,10 @@ class Source:
     before: tuple[Any, ...] = ()
     part_of: Source | None = None
     stale: bool = False
+
+    def __init__(self, owner: Tensor, value: Value) -> None:
+        self.owner = owner
+        self.value = value
 
 
 @dataclass(eq=False)
@@ -180,7 +183,8 @@ class Tracer:
             node = Input(
                 TensorType(t._data.shape, dtypes.of_numpy(t._data.dtype)), name=f"t{len(self.sources)}"
             )
-            source = self.sources[id(t)] = Source(t, node, node, before=_history(t))
+            source = self.sources[id(t)] = Source(t, node)
+            source.input, source.before = node, _history(t)
             base = t._base
             while base is not None:
                 self.viewed.setdefault(id(base), (base, _history(base)))
@@ -261,9 +265,8 @@ class Tracer:
     def wrap(self, data: Any) -> Tensor:
         """A new tensor of an op's result, or of an array that Python made."""
         value = data if isinstance(data, Value) else constant(np.array(arrays.get(data)))
-        t = object.__new__(Tensor)
-        t._data = None
-        t._storage = Storage()
+        t = _new(Tensor)
+        t._memory = Storage()
         t._traced = value.type
         self.sources[id(t)] = Source(t, value)
         return t
@@ -296,7 +299,8 @@ class Tracer:
 
     def version(self, t: Tensor) -> int:
         """The version of a tensor's memory, writes of this capture included."""
-        return t._storage.version + self.versions.get(id(t._storage), 0)
+        memory = t._memory or t._storage
+        return memory.writes + memory.clock.time + self.versions.get(id(memory), 0)
 
     # State
 
