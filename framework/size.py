@@ -6,6 +6,7 @@ Knows no tensors.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 from compiler.dims import is_symbolic
@@ -56,9 +57,12 @@ def shape_argument(args: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def axis_index(dim: int, rank: int) -> int:
-    """`dim` counted from the front. Raises IndexError outside [-rank, rank)."""
+    """`dim` counted from the front. Raises IndexError outside [-rank, rank), TypeError for what is no int."""
     bound = rank or 1
-    dim = dim.__index__()
+    try:
+        dim = operator.index(dim)
+    except TypeError:
+        raise TypeError(f"a dimension must be an int, not {type(dim).__name__}: {dim!r}") from None
     if not -bound <= dim < bound:
         raise IndexError(
             f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})"

@@ -421,9 +421,7 @@ def _joined(tensors: list[Tensor], dim: int) -> Tensor | None:
     first = tensors[0]._data
     if first is None or not first.ndim or first.shape == (0,):
         return None
-    axis = dim + first.ndim if dim < 0 else dim
-    if not 0 <= axis < first.ndim:
-        return None
+    axis = axis_index(dim, first.ndim)
     before, after, rank = first.shape[:axis], first.shape[axis + 1 :], first.ndim
     for x in tensors:
         data = x._data
