@@ -369,9 +369,12 @@ tril_indices = _triangle_indices(np.tril_indices, "tril_indices", "below")
 triu_indices = _triangle_indices(np.triu_indices, "triu_indices", "above")
 
 
-def scalar_tensor(value: Number, *, dtype: DType | None = None, device: Any = None) -> Tensor:
+def scalar_tensor(
+    value: Number, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A 0-d tensor of a number, in the default floating dtype unless `dtype` is given."""
-    return full((), value, dtype=dtype or ambient.default_dtype, device=device)
+    dtype = dtype or ambient.default_dtype
+    return full((), value, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:

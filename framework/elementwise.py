@@ -249,7 +249,7 @@ def round(input: Any, *, decimals: int = 0) -> Tensor:
 def fill(input: Tensor, value: Any) -> Tensor:
     """One number in the shape and dtype of `input`."""
     value = value if isinstance(value, Tensor) else scalar(value, input.dtype)
-    return where(eq(input, input), convert(value, input.dtype), convert(value, input.dtype))
+    return where(eq(input, input) & False, input, convert(value, input.dtype))
 
 
 def frac(input: Tensor) -> Tensor:

@@ -33,6 +33,8 @@ from kernels import dtypes
 
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Windows of `size` every `step` along `dimension`, as a new last dimension (a copy, not a view)."""
+    if input.ndim == 0:
+        return reshape(unfold(reshape(input, (1,)), dimension, size, step), (size,))
     axis = axis_index(dimension, input.ndim)
     extent = input.shape[axis]
     if size > extent:

@@ -188,6 +188,12 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         pairs = [given if isinstance(given, tuple | list) else (given,) for given in dims]
         pairs = pairs if len(pairs) == 2 else [pairs[0], pairs[0]]
         left, right = ([axis_index(d, x.ndim) for d in given] for given, x in zip(pairs, (a, b), strict=True))
+    if len(left) != len(right):
+        raise RuntimeError(f"tensordot needs as many dimensions of each operand, got {left} and {right}")
+    for i, j in zip(left, right, strict=True):
+        if a.shape[i] != b.shape[j]:  # one of them is 1, and stands for all
+            a = sum_over(a, i, keepdim=True) if b.shape[j] == 1 else a
+            b = sum_over(b, j, keepdim=True) if a.shape[i] == 1 else b
     free_a = [i for i in range(a.ndim) if i not in left]
     free_b = [i for i in range(b.ndim) if i not in right]
     count = math.prod(a.shape[i] for i in left)

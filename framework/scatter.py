@@ -14,7 +14,7 @@ from compiler.ops import compare, indexing, movement
 from framework.access import beside, host
 from framework.apply import apply_op, require_one_device
 from framework.autograd import Function
-from framework.elementwise import labelled, largest_finite
+from framework.elementwise import labelled, largest_finite, where
 from framework.indexing import getitem, put, setitem, wrapped
 from framework.promotion import as_operand, convert, scalar
 from framework.size import axis_index
@@ -54,10 +54,13 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """As `gather`, the other dimensions broadcast; over all elements when `dim` is None."""
+    """As `gather`, the other dimensions broadcast; over all elements when `dim` is None. Negative indices
+    count from the end.
+    """
     if dim is None:
-        return gather(reshape(input, (-1,)), 0, reshape(indices, (-1,)))
+        return take_along_dim(reshape(input, (-1,)), reshape(indices, (-1,)), 0)
     axis = axis_index(dim, input.ndim)
+    indices = where(indices < 0, indices + input.shape[axis], indices)
     shape = [
         max(a, b) if k != axis else b for k, (a, b) in enumerate(zip(input.shape, indices.shape, strict=True))
     ]
@@ -87,6 +90,9 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """`input` with slices of `source` added at positions along `dim`; repeated ones accumulate."""
+    if input.ndim == 0:
+        added = index_add(unsqueeze(input, 0), dim, index, _with_a_dimension(source), alpha=alpha)
+        return reshape(added, ())
     axis = axis_index(dim, input.ndim)
     source = source if alpha == 1 else source * alpha
     if source.dtype is not input.dtype:

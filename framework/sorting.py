@@ -109,6 +109,8 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Extremum:
     """The k-th smallest value along `dim` (1 is the smallest), and its position."""
+    if input.ndim == 0:
+        return Kthvalue(*(reshape(x, ()) for x in kthvalue(reshape(input, (1,)), k, dim)))
     axis = axis_index(dim, input.ndim)
     if not 1 <= k <= input.shape[axis]:
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {axis}: k={k}")
@@ -126,6 +128,8 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 def _median(x: Tensor, dim: int, keepdim: bool) -> Extremum:
+    if x.ndim == 0:
+        return Median(*(reshape(y, ()) for y in _median(reshape(x, (1,)), dim, keepdim)))
     axis = axis_index(dim, x.ndim)
     return _picked(x, axis, _middle(concrete(x), axis), keepdim)
 
@@ -149,7 +153,9 @@ def _middle(data: Array, axis: int) -> Array:
 
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The middle of the values that are not nan, the lower of two."""
-    x = reshape(input, (-1,)) if dim is None or input.ndim == 0 else input
+    if dim is not None and input.ndim == 0:
+        return Median(*(reshape(x, ()) for x in nanmedian(reshape(input, (1,)), dim)))
+    x = reshape(input, (-1,)) if dim is None else input
     axis = axis_index(0 if dim is None else dim, x.ndim)
     found = _picked(x, axis, _middle_number(concrete(x), axis), keepdim or dim is None)
     return reshape(found.values, ()) if dim is None else found

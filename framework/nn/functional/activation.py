@@ -59,7 +59,9 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 @composite
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x above 0, weight * x elsewhere; `weight` holds one value, or one per channel (dimension 1)."""
-    if weight.numel() != 1:
+    if weight.numel() == 1:
+        weight = weight.reshape(())
+    else:
         channels = input.shape[1] if input.dim() > 1 else 1
         if weight.numel() != channels:
             raise RuntimeError(

@@ -7,6 +7,7 @@ from compiler.ops.indexing import take
 from framework.creation import arange
 from framework.state import composite
 from framework.tensor import Tensor
+from framework.views import broadcast_tensors
 from kernels import dtypes
 
 
@@ -73,5 +74,6 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 @composite
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 · x2 / (|x1| |x2|) along `dim`, each norm at least `eps`."""
+    x1, x2 = broadcast_tensors(x1, x2)
     norms = x1.norm(2, dim).clamp(min=eps) * x2.norm(2, dim).clamp(min=eps)
     return (x1 * x2).sum(dim) / norms
