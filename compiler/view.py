@@ -70,7 +70,7 @@ class KernelView(binding.KernelView):
         """The memory after the compiled kernel ran on copies of `arrays` (of `self.arrays()` without any)."""
         from kernels.prepared import Prepared
 
-        placed, memory = self._memory(arrays)
+        placed, memory = memory_of(self.kernel.placed(), arrays)
         Prepared(placed, arrays=memory)()
         return memory
 
@@ -80,30 +80,11 @@ class KernelView(binding.KernelView):
         """
         from kernels.cpu.plain.run import run as run_plain
 
-        placed, memory = self._memory(arrays)
+        placed, memory = memory_of(self.kernel.placed(), arrays)
         path = self.edited
         source = self.source if path is None else path.read_text()
         run_plain(source, path or self._file(), placed, memory)
         return memory
-
-    def _memory(self, arrays: tuple[Any, ...]) -> tuple[Placed, list[Array]]:
-        """Where the kernel runs, and its memory with what `arrays` hold."""
-        from kernels.prepared import aligned, filled
-
-        placed = self.kernel.placed()
-        if not arrays:
-            return placed, filled(placed)
-        wanted = [f"{d.numpy}[{n}]" for d, n in zip(placed.dtypes, placed.sizes, strict=True)]
-        given = [np.asarray(x) for x in arrays]
-        if [f"{x.dtype}[{x.size}]" for x in given] != wanted:
-            raise ValueError(
-                f"{self.spec.name} works on {len(wanted)} arrays, {', '.join(wanted)}; "
-                f"got {', '.join(f'{x.dtype}[{x.size}]' for x in given)}: arrays() makes some"
-            )
-        memory = [aligned(x.size, d) for x, d in zip(given, placed.dtypes, strict=True)]
-        for target, x in zip(memory, given, strict=True):
-            target[:] = x.reshape(-1)
-        return placed, memory
 
     # Changing it
 
@@ -132,3 +113,25 @@ class KernelView(binding.KernelView):
     def __repr__(self) -> str:
         edited = "" if self.edited is None else f", edited in {self.edited}"
         return f"<kernel {self.spec.name} {list(self.kernel.extents)}{edited}>"
+
+
+def memory_of(placed: Placed, arrays: tuple[Any, ...]) -> tuple[Placed, list[Array]]:
+    """A kernel and its memory, with what `arrays` hold, or without any with numbers it is defined on.
+
+    Raises ValueError for arrays of other types or sizes.
+    """
+    from kernels.prepared import aligned, filled
+
+    if not arrays:
+        return placed, filled(placed)
+    wanted = [f"{d.numpy}[{n}]" for d, n in zip(placed.dtypes, placed.sizes, strict=True)]
+    given = [np.asarray(x) for x in arrays]
+    if [f"{x.dtype}[{x.size}]" for x in given] != wanted:
+        raise ValueError(
+            f"{placed.work.spec.name} works on {len(wanted)} arrays, {', '.join(wanted)}; "
+            f"got {', '.join(f'{x.dtype}[{x.size}]' for x in given)}: arrays() makes some"
+        )
+    memory = [aligned(x.size, d) for x, d in zip(given, placed.dtypes, strict=True)]
+    for target, x in zip(memory, given, strict=True):
+        target[:] = x.reshape(-1)
+    return placed, memory

@@ -56,14 +56,19 @@ class Prepared:
 
     def reference(self) -> None:
         """Run the kernel once, by its meaning in NumPy."""
-        kernel, work = self.kernel, self.kernel.work
-        arrays = [self.arrays[m] if m >= 0 else np.zeros(1, np.int64) for m in kernel.memory]
-        if isinstance(work.spec, MatmulSpec):
-            reference.run_matmul(work.spec, work.extents, arrays, work.strides, kernel.offsets)
-        else:
-            reference.run(
-                work.spec, work.extents, arrays, work.strides, work.index_strides, offsets=kernel.offsets
-            )
+        by_reference(self.kernel, self.arrays)
+
+
+def by_reference(kernel: Placed, arrays: list[Array]) -> None:
+    """Run a kernel on `arrays`, flat and one per memory, by its meaning in NumPy."""
+    work = kernel.work
+    operands = [arrays[m] if m >= 0 else np.zeros(1, np.int64) for m in kernel.memory]
+    if isinstance(work.spec, MatmulSpec):
+        reference.run_matmul(work.spec, work.extents, operands, work.strides, kernel.offsets)
+    else:
+        reference.run(
+            work.spec, work.extents, operands, work.strides, work.index_strides, offsets=kernel.offsets
+        )
 
 
 def filled(kernel: Placed) -> list[Array]:

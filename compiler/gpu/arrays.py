@@ -15,7 +15,8 @@ import numpy as np
 from compiler import watching
 from compiler.binding import Arena
 from compiler.debugging import PROGRAMS, ladder, tell
-from compiler.gpu.program import DeviceExecutable, DeviceKernelView
+from compiler.gpu.program import DeviceExecutable
+from compiler.gpu.view import DeviceKernelView
 from compiler.pictures import Part, Picture
 from compiler.plan import Request
 from compiler.telling import told

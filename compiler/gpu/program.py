@@ -9,38 +9,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from compiler.binding import Arena, Binding, KernelView, check_levels, output_types, plan_of
+from compiler.binding import Arena, Binding, check_levels, output_types, plan_of
 from compiler.gpu.slices import in_slices
+from compiler.gpu.view import DeviceKernelView
 from compiler.lower import Buffer, Kernel
 from compiler.plan import Request, accesses
 from kernels.files import reach
-from kernels.gpu.compile import compiled
-from kernels.gpu.launch import Launch
 from kernels.gpu.runner import Machine, Memory, Program
 from kernels.gpu.varying import Varying
 from kernels.memory import bytes_at
 from kernels.work import Work
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, repr=False)
-class DeviceKernelView(KernelView):
-    """One kernel of a GPU's program: `source` is Triton's, `launch` what starts it, maybe with others."""
-
-    launch: Launch = field(repr=False)
-    architecture: str
-
-    @property
-    def ptx(self) -> str:
-        """Its assembly, for the GPU that the program is for, or for "sm_90" where none stands behind it."""
-        return compiled(self.launch, self.architecture).assembly
 
 
 class DeviceExecutable:
@@ -165,8 +150,7 @@ class DeviceExecutable:
     def kernels(self) -> list[DeviceKernelView]:
         """Every kernel, in the plan's order."""
         rows = zip(self.plan.kernels, self.plan.levels, self.program.launches, strict=True)
-        architecture = self.machine.architecture
-        return [DeviceKernelView(k, launch.source, lv, launch, architecture) for k, lv, launch in rows]
+        return [DeviceKernelView(k, launch.source, lv, launch, self.machine) for k, lv, launch in rows]
 
 
 def _bytes(kind: tuple[tuple[int, ...], np.dtype[Any]]) -> int:

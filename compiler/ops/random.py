@@ -78,7 +78,7 @@ def uniform(seed: Any, offset: Any, *, shape: Ints, dtype: DType) -> Any:
         return mul(cast(bits, dtype=dtype), 2.0**-53)
     kept = _UNIFORM_BITS[dtype]
     bits = random_bits(seed, offset, shape=shape)
-    if type(bits) is np.ndarray and dtype is dtypes.float32:
+    if type(bits) is np.ndarray and bits.ndim and dtype is dtypes.float32:
         return np.multiply((bits >> 32 - kept).astype(np.float32), np.float32(2.0**-kept))  # the same steps
     return mul(cast(shift_right(bits, 32 - kept), dtype=dtype), 2.0**-kept)
 

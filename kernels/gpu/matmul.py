@@ -30,8 +30,9 @@ PADDING = 1 / 4
 # Words that a function takes for itself while it computes one element.
 INSIDE = {"random_bits": 6}
 LARGEST = 2**31 - 1
-# Slices of a depth, at most; each of one axis is a multiple of so many elements, whole steps of any tile.
-MOST_SLICES, SLICE = 256, 128
+# Slices of a depth, at most; the least elements of one along a single axis, and what divides them, so that
+# accesses of 16-bit floats stay 16 bytes wide.
+MOST_SLICES, SHORTEST, EVEN = 256, 128, 8
 
 
 def render(
@@ -61,7 +62,7 @@ def slices(work: Work, tf32: bool = False) -> int:
     outer = work.extents[product.depth[0]]
     counts = (c for c in range(2, MOST_SLICES + 1) if outer % c == 0)
     if len(product.depth) == 1:
-        counts = (c for c in counts if outer // c % SLICE == 0)
+        counts = (c for c in counts if outer // c >= SHORTEST and outer // c % EVEN == 0)
     sizes = product.m, product.n, product.k, math.prod(work.extents[x] for x in product.batch)
     return product_tiles.slices(*sizes, product.factor, product.precision, product.live_words(), counts)
 

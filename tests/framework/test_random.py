@@ -105,3 +105,8 @@ def test_errors_leave_the_generator() -> None:
         with pytest.raises(RuntimeError):
             bad()
     np.testing.assert_array_equal(fw.get_rng_state().numpy(), before.numpy())
+
+
+def test_a_number_is_drawn_as_an_array() -> None:
+    drawn = fw.rand_like(fw.tensor(1.5))
+    assert drawn.numpy().ctypes.data == drawn.data_ptr() and 0 <= drawn.mul_(2).item() < 2

@@ -40,6 +40,7 @@ REDUCE = """
 {a}.topk(1, {d}).values|{a}.mean({d}, dtype=fw.float64)
 """
 ROW = """
+{a}.cumsum({d}) * 0.2|{a}.tanh().cumprod({d})|{a}.cummax({d}).values|{a}.cummin({d}).values|{a}.logcumsumexp({d}) * 0.25
 {a}.softmax({d})|F.log_softmax({a}, {d}) * 0.25|F.layer_norm({a}, {a}.shape[-1:], eps=0.1)|state.norm({a})|state.batch({a})
 F.softmax({a} * 0.5, -1) * {a}|{a} / ({a}.abs().sum({d}, keepdim=True) + 1)|({a}.exp().clamp(max=9)).log1p() * 0.5|F.normalize({a} + 3) * 0.5
 F.layer_norm({a}, {a}.shape[-1:], state.bias, state.buf, eps=0.1)|F.rms_norm({a}, {a}.shape[-1:], eps=0.1)
@@ -64,6 +65,7 @@ CAST = """
 {a}.type_as({b})|({a} * 4).to(fw.int64).float() * 0.25|{a}.half().float()
 """
 INTEGER = """
+{i}.cumsum(0) % 4|{i}.cummax(0).indices % 4
 ({i} + 1) % 4|{i} * 2 % 3|{i} // 2|{i}.float() * 0.25|-{i} % 4|({i} > 1)|{i} + {m}.sum() % 3|{i}.max() % 4|{i}.sum() % 4
 {i} * s|{m} & ~{m}|{m}.sum(-1)|{m}.float().mean()|{i}.clamp(1, 2)|{i} ** 2 % 5|{i}.bitwise_xor({i} // 2)|{m}.any()|{i} == {i}.flip(0)
 {i}.eq(k)|fw.where({i} > 1, {i}, 0)|{a}.argmax({d})|{a}.argmin({d})|{a}.max({d}).indices|({i}.double() + {i}) * 0.25
@@ -150,7 +152,7 @@ STEP = """
 state.opt.step()|nn.utils.clip_grad_norm_([state.w, state.bias], 0.5)|nn.utils.clip_grad_value_([state.w], 0.1)|state.opt.step(); state.opt.zero_grad()
 """
 MASK_READ = """
-{a}.cumsum({d}) * 0.2|{i}.cumsum(0) % 4|{a}.median()|{a}.sort({d}).values|{a}.topk(1, {d}).values|{a}.argsort(-1)|{i}.sort().values|fw.multinomial(fw.ones(4), 2)
+{a}.median()|{a}.sort({d}).values|{a}.topk(1, {d}).values|{a}.argsort(-1)|{i}.sort().values|fw.multinomial(fw.ones(4), 2)
 {a}[{a} > 0].sum() * 0.1|{a}[{m}].mean().nan_to_num(0.0)|{a}.nonzero().sum() % 4|fw.masked_select({a}, {m}).sum() * 0.1|fw.unique({i}).sum() % 4|fw.tensor({a}.tolist()) * 0.5
 """
 NUMBER = """

@@ -11,7 +11,6 @@ from unittest.mock import patch
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from compiler.binding import Arena
 from compiler.gpu.program import DeviceExecutable
 from compiler.plan import Request
 from compiler.program import Executable
@@ -74,9 +73,9 @@ def recording() -> Iterator[list[Recording]]:
     run, make = Executable.run, Executable.__init__
     requests: dict[Executable, Request] = {}
 
-    def made(executable: Executable, request: Request, arena: Arena | None = None) -> None:
+    def made(executable: Executable, request: Request, *others: Any, **named: Any) -> None:
         requests[executable] = request
-        make(executable, request, arena)
+        make(executable, request, *others, **named)
 
     def recorded(executable: Executable, given: Sequence[tuple[int, Array]], outputs: Sequence[Array]) -> int:
         inputs = executable.bound | dict(given)

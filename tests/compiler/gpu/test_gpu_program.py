@@ -250,6 +250,20 @@ def test_kernels_show_their_source() -> None:
     assert replace(executable.kernels[0], level=3).level == 3
 
 
+@pytest.mark.parametrize("make", MACHINES)
+def test_a_kernel_alone(make: Callable[[], Machine]) -> None:
+    index = fw.tensor([3, 0, 3, 1])
+    run = recorded(lambda x: ((x @ x.T).relu(), x[index] * 2), fw.ones(5, 7))
+    views = DeviceExecutable(run.request, make()).kernels
+    for view, native in zip(views, run.executable.kernels, strict=True):
+        given = view.arrays()
+        same(view.run(*given), native.run(*given), 2e-5, view.spec.name)
+        timing = view.bench(seconds=0.0)
+        assert timing.samples == 3 and timing.best <= timing.median
+    with pytest.raises(ValueError, match="works on"):
+        views[0].run(np.zeros(3))
+
+
 def test_kernels_show_their_machine_code() -> None:
     run = recorded(lambda x: (x * 2).sum(), fw.ones(64, 32))
     views = DeviceExecutable(run.request, Emulator()).kernels

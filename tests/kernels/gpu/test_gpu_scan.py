@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from kernels import dtypes
 from kernels.dtypes import DType
+from kernels.gpu.render import launch_of
 from kernels.gpu.tiles import LONGEST_ROW
 from kernels.spec import COMBINE
 from tests.kernels.gpu.interpreted import check, run_interpreted, run_reference, work_of
@@ -55,3 +58,16 @@ def test_rows_in_stretches(dtype: DType, vector: str) -> None:
 @pytest.mark.parametrize("size", [37, LONGEST_ROW + 37])
 def test_what_came_before_times_a_factor(vector: str, size: int) -> None:
     held(dtypes.float32, vector, 3, size, "add", factor=True)
+
+
+@pytest.mark.parametrize("vector", ["inner", "rows"])
+def test_sizes_that_vary(vector: str) -> None:
+    spec = scan_spec("add", dtypes.int64, vector)
+    sources = set()
+    for rows, size in ((3, 37), (9, 40), (2, 5)):
+        arrays, strides = scan_arrays(dtypes.int64, rows, size)
+        work = replace(work_of(spec, (rows, size), strides), varying=frozenset((0, 1)))
+        for got, wanted in zip(run_interpreted(work, arrays), run_reference(work, arrays), strict=True):
+            np.testing.assert_array_equal(got, wanted)
+        sources.add(launch_of(work).source)
+    assert len(sources) == 1
