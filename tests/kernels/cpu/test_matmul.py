@@ -288,6 +288,20 @@ def test_division_into_units_changes_no_bit() -> None:
     np.testing.assert_array_equal(whole, other)
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_units_of_a_sweep_are_one_or_many(rows: int) -> None:
+    spec, random = product(walk=LINES, block=(rows, 2)), np.random.default_rng(0)
+    m, n, k = rows, 4 * matmul.SWEEP_COLUMNS - 5, 70
+    a, b = random.normal(size=(m, k)).astype("f"), random.normal(size=(k, n)).astype("f")
+    assert matmul.units(spec, (m, n, k), LANES) == 4
+    results = []
+    for ranges in ([(0, 4)], [(0, 1), (1, 3), (3, 4)], [(1, 4), (0, 1)]):
+        results.append(np.full((m, n), np.nan, "f"))
+        run(spec, (m, n, k), [a, b, results[-1]], ranges)
+        np.testing.assert_array_equal(results[-1], results[0])
+    np.testing.assert_allclose(results[0], a @ b, rtol=1e-4, atol=1e-4)
+
+
 def test_a_range_writes_only_its_own_units() -> None:
     spec = product()
     m, n, k = 300, 100, 3
