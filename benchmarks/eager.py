@@ -1,7 +1,8 @@
-"""`python -m benchmarks.eager [--against torch] [--python PATH]`: what eager operations cost.
+"""`python -m benchmarks.eager [--common] [--against torch] [--python PATH]`: what eager operations cost.
 
 One small op with and without recording, a forward and backward pass of three ops, and elementwise ops on
-large arrays. Each framework runs in a process of its own, in rounds that alternate, on equal threads.
+large arrays; with `--common` the ops that programs have most, on small tensors that record. Each framework
+runs in a process of its own, in rounds that alternate, on equal threads.
 """
 
 from __future__ import annotations
@@ -52,6 +53,61 @@ def works(fw: Any) -> dict[str, tuple[Call, int]]:
     }
 
 
+def common(fw: Any) -> dict[str, tuple[Call, int]]:
+    """Frequent ops and layers on vectors of 64 elements and matrices of 64 x 64, recorded."""
+    functional = fw.nn.functional
+    a, b = (fw.rand(SMALL) + 0.5).requires_grad_(), (fw.rand(SMALL) + 0.5).requires_grad_()
+    m, k, free = fw.rand(SIDE, SIDE).requires_grad_(), fw.rand(SIDE, SIDE).requires_grad_(), fw.zeros(SMALL)
+    classes, rows, half = fw.randint(0, 10, (SIDE,)), fw.randint(0, SIDE, (16,)), fw.rand(SMALL) > 0.5
+    layer, shape = fw.nn.Linear(SIDE, SIDE), (SIDE,)
+    calls: dict[str, Call] = {
+        "a * 2.0": lambda: a * 2.0,
+        "relu(a)": lambda: a.relu(),
+        "sigmoid(a)": lambda: a.sigmoid(),
+        "where(c, a, b)": lambda: fw.where(half, a, b),
+        "clamp(a)": lambda: a.clamp(0.6, 1.2),
+        "a.reshape": lambda: a.reshape(8, 8),
+        "m.t()": lambda: m.t(),
+        "m[3]": lambda: m[3],
+        "m[:, 2:5]": lambda: m[:, 2:5],
+        "m[3, 4]": lambda: m[3, 4],
+        "m[rows]": lambda: m[rows],
+        "cat": lambda: fw.cat([a, b]),
+        "stack": lambda: fw.stack([a, b]),
+        "a.sum()": lambda: a.sum(),
+        "m.sum(0)": lambda: m.sum(0),
+        "m.mean(-1)": lambda: m.mean(-1),
+        "m.amax(-1)": lambda: m.amax(-1),
+        "a @ b": lambda: a @ b,
+        "m @ k": lambda: m @ k,
+        "linear": lambda: functional.linear(m, k, a),
+        "nn.Linear": lambda: layer(m),
+        "softmax": lambda: functional.softmax(m, -1),
+        "log_softmax": lambda: functional.log_softmax(m, -1),
+        "cross_entropy": lambda: functional.cross_entropy(m, classes),
+        "mse_loss": lambda: functional.mse_loss(m, k),
+        "layer_norm": lambda: functional.layer_norm(m, shape, a, b),
+        "gelu": lambda: functional.gelu(m),
+        "dropout": lambda: functional.dropout(m, 0.1),
+        "embedding": lambda: functional.embedding(rows, m),
+        "rand": lambda: fw.rand(SMALL),
+        "add_": lambda: free.add_(0.5),
+        "zero_": lambda: free.zero_(),
+    }
+    for name in ("softmax", "cross_entropy", "layer_norm", "gelu"):
+        calls[f"{name} and backward"] = _with_backward(calls[name], (m, a, b))
+    return {name: (call, 4) for name, call in calls.items()}
+
+
+def _with_backward(call: Call, leaves: Sequence[Any]) -> Call:
+    def run() -> None:
+        for leaf in leaves:
+            leaf.grad = None
+        call().sum().backward()
+
+    return run
+
+
 def microseconds(call: Call, loop: int) -> tuple[float, float]:
     """Median and best of the mean time of a call in one loop."""
     times: list[float] = []
@@ -66,10 +122,10 @@ def microseconds(call: Call, loop: int) -> tuple[float, float]:
     return statistics.median(times), min(times)
 
 
-def measure(framework: str) -> dict[str, tuple[float, float]]:
+def measure(framework: str, frequent: bool) -> dict[str, tuple[float, float]]:
     """Median and best of each work in microseconds, in this process."""
     fw = importlib.import_module(FRAMEWORKS[framework])
-    return {name: microseconds(*work) for name, work in works(fw).items()}
+    return {name: microseconds(*work) for name, work in (common if frequent else works)(fw).items()}
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -80,6 +136,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--against", nargs="*", choices=peers, default=[], metavar="PEER", help=" ".join(peers)
     )
     parser.add_argument("--python", default=sys.executable, help="interpreter that has the peers")
+    parser.add_argument("--common", action="store_true", help="the most frequent ops instead")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--child", choices=FRAMEWORKS, help="time this framework here, and print JSON")
@@ -91,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = options_of(arguments)
     if options.child:
         pin(options.threads)
-        print(json.dumps(measure(options.child)))
+        print(json.dumps(measure(options.child, options.common)))
         return 0
     print(f"{describe()}; {options.threads} threads\n{versions(options.python)}")
     environment = thread_environment(options.threads)
@@ -101,6 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, found in rounds.items():
             python = sys.executable if name == OURS else options.python
             child = ["benchmarks.eager", "--child", name, "--threads", str(options.threads)]
+            child += ["--common"] if options.common else []
             found.append(ask(python, child, environment))
             if "error" in found[-1]:
                 print(f"{name}: {found[-1]['error']}")

@@ -9,6 +9,7 @@ import os.path
 import re
 import sys
 import threading
+from functools import lru_cache
 from typing import Any
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -38,6 +39,12 @@ class GradientLine(str):
     def words(self) -> str:
         """Of which op, and where that is."""
         return f"gradient of {self.op} at {self.made}" if self.made else f"gradient of {self.op}"
+
+
+@lru_cache(1024)
+def gradient_line(line: str, op: str, made: str) -> GradientLine:
+    """The place of what is part of the gradient of `op`: one object for all of a loop's."""
+    return GradientLine(line, op, made)
 
 
 class _Inherited(threading.local):

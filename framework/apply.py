@@ -14,7 +14,7 @@ import numpy as np
 from compiler.ops.creation import create
 from compiler.ops.movement import reshape
 from compiler.ops.op import Movement, Op
-from compiler.sizes import resolve_sharing
+from compiler.sizes import any_symbolic, resolve_sharing
 from framework.graph import (
     VALUE,
     Edge,
@@ -185,7 +185,7 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
     if made is not None and given is not None:
         if not _is_of(made, given):
             return
-    elif op is reshape:
+    elif op is reshape and not _differ_in_ones(shape_of(source), attrs["shape"]):
         start, steps = way_to(source)
         # Any other movement is a view, and so is a reshape of what lies in order.
         if steps or (start and isinstance(start[0], tuple)):
@@ -195,6 +195,13 @@ def _link_view(out: Tensor, source: Tensor, op: Movement, attrs: Mapping[str, An
             if not shares:
                 return
     _link(out, source, ((op, attrs),))
+
+
+def _differ_in_ones(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether shapes of plain sizes differ in dimensions of size 1 at most, so that a reshape is a view."""
+    if any_symbolic(shape) or any_symbolic(other):
+        return False
+    return [n for n in shape if n != 1] == [n for n in other if n != 1]
 
 
 def _is_of(made: Any, given: Any) -> bool:

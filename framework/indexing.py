@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.dims import is_symbolic
 from compiler.ops import compare, indexing, movement
-from compiler.sizes import largest, same_shape, smallest
+from compiler.sizes import any_symbolic, largest, same_shape, smallest
 from framework.access import beside, keep_in_step, known_values
 from framework.apply import apply_movements, apply_op, moved_to_array, require_one_device
 from framework.autograd import Function
@@ -35,12 +35,12 @@ _INDEX_DTYPES = (dtypes.int64, dtypes.int32, dtypes.int16, dtypes.int8, dtypes.u
 
 def getitem(input: Tensor, index: Any) -> Tensor:
     """`input[index]`: numbers, slices, None and ... give views; index tensors and masks give copies."""
-    data = input._data
-    if data is not None:
+    shape = shape_of(input)
+    if not any_symbolic(shape):
         key = _plain_key(index if type(index) is tuple else (index,))
-        way = None if key is None else _way(data.shape, key)
+        way = None if key is None else _way(shape, key)
         if way is not None:
-            return _gone(input, data, way)
+            return _gone(input, way)
     elif type(index) is int and input.ndim:
         return _row(input, index)
     elif type(index) is slice and input.ndim:
@@ -141,8 +141,9 @@ def _way_between(shape: tuple[int, ...], bounds: list[tuple[int, int, int]], kep
     return _Way(tuple(steps), tuple(shapes), name, tuple(index), kept if reshaped else None)
 
 
-def _gone(input: Tensor, data: Any, way: _Way) -> Tensor:
+def _gone(input: Tensor, way: _Way) -> Tensor:
     """What a way leads to: a third of the time of the general one."""
+    data = input._data
     if type(data) is not np.ndarray or (unusual.threads and ambient.detour is not None):
         return apply_movements(input, way.steps, way.name)
     made = data[way.index]

@@ -18,8 +18,8 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 
-# Arrays, for a number is made one at each use.
-_LOW, _HALF = np.array(0xFFFFFFFF, np.uint64), np.array(32, np.uint64)
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
 
 
 def random_bits(seed: Any, offset: Any, i: Any) -> Any:
@@ -45,6 +45,8 @@ def stream(seed: Any, offset: Any, count: int, xp: Any = np) -> Any:
 
 # Blocks at a time: their words stay in the core's cache.
 _AT_A_TIME = 1 << 11
+# As arrays, which a number would be made at each use.
+_MASK, _SHIFT = np.array(_LOW), np.array(_HALF)
 
 
 def _numbered(seed: int, offset: int, count: int) -> Any:
@@ -56,15 +58,15 @@ def _numbered(seed: int, offset: int, count: int) -> Any:
         keys, (first, second) = _constants(seed, stop - start)
         even, odd, product = np.empty((3, 2, stop - start), np.uint64)
         number = np.arange(start, stop, dtype=np.uint64)
-        np.bitwise_and(number, _LOW, even[0])
-        np.right_shift(number, _HALF, odd[0])
+        np.bitwise_and(number, _MASK, even[0])
+        np.right_shift(number, _SHIFT, odd[0])
         even[1], odd[1] = offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF
         for key in keys:
             np.multiply(even[0], first, product[1])
             np.multiply(even[1], second, product[0])
-            np.right_shift(product, _HALF, even)
+            np.right_shift(product, _SHIFT, even)
             np.bitwise_xor(np.bitwise_xor(even, odd, even), key, even)
-            np.bitwise_and(product, _LOW, odd)
+            np.bitwise_and(product, _MASK, odd)
         out[start:stop, ::2] = even.T
         out[start:stop, 1::2] = odd.T
     return out.reshape(-1)[:count].view(np.int64)

@@ -20,7 +20,7 @@ from compiler.ops.compare import cast
 from compiler.ops.movement import expand, to_write_through
 from compiler.ops.op import Op
 from compiler.types import TensorType
-from compiler.where import GradientLine, made_at, user_line
+from compiler.where import gradient_line, made_at, user_line
 from framework.capture import machines
 from framework.capture.leaving import Leaving
 from framework.capture.reads import Item, item
@@ -140,7 +140,7 @@ class Tracer:
 
     def rule(self, node: OpNode, grads: list[Any], unpack: Callable[[Any], Any]) -> list[Any]:
         """The gradients of an op's node, which say of which op they are."""
-        place = GradientLine(user_line(), node.op.name, getattr(node, "line", ""))
+        place = gradient_line(user_line(), node.op.name, getattr(node, "line", ""))
         with made_at(place):
             return unwatched(OpNode.gradients, node, grads, unpack)
 
