@@ -25,7 +25,7 @@ class Interpreted:
     plan_seconds = build_seconds = 0.0
     interrupted = False
 
-    def __init__(self, request: Request, arena: Any = None) -> None:
+    def __init__(self, request: Request, arena: Any = None, varying: Any = None) -> None:
         self.request = optimise(request)
         graph = self.request.graph
         count = len(graph.outputs) - len(self.request.writes) - len(self.request.checks)
