@@ -43,7 +43,7 @@ def has_compiled_form(op: Op, dtype: DType) -> bool:
 # Sums, whose order is the kernel's own.
 ROUNDED = (
     "sum", "prod", "matmul", "dot", "contract", "convolution", "scatter_add", "take_add", "standardize",
-    "softmax",
+    "softmax", "log_softmax",
 )  # fmt: skip
 
 
