@@ -68,7 +68,7 @@ def _dot_type(a: TensorType, b: TensorType) -> TensorType:
 
 
 def _dot(a: Array, b: Array) -> Array:
-    if a.ndim != 1 or a.shape != b.shape or a.dtype is not b.dtype:
+    if a.ndim != 1 or a.shape != b.shape or a.dtype != b.dtype:
         raise TypeError("dot operands differ")  # `infer` says it better
     if type(a) is np.ndarray and dtypes.OF_NUMPY[a.dtype].compute is None:
         return np.asarray(a.dot(b))
