@@ -45,6 +45,8 @@ def getitem(input: Tensor, index: Any) -> Tensor:
         return _row(input, index)
     elif type(index) is slice and input.ndim:
         return _rows(input, index)
+    if _is_rows(index) and input._data is not None and input.ndim:
+        return _picked(input, [moved_to(index, input), *[None] * (input.ndim - 1)])
     viewed, picks = _basic(input, index)
     if not any(p is not None for p in picks):
         return viewed
@@ -52,6 +54,13 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     if is_recording() and all(p is None or p.ndim == 0 for p in picks):
         ambient.tracer.pick(taken, viewed)
     return taken
+
+
+def _is_rows(index: Any) -> bool:
+    """Whether an index is positions along the first dimension, in memory and ready to be taken."""
+    return (
+        type(index) is Tensor and index.ndim > 0 and index._data is not None and index.dtype is dtypes.int64
+    )
 
 
 class _Way:

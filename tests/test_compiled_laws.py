@@ -43,6 +43,7 @@ def has_compiled_form(op: Op, dtype: DType) -> bool:
 # Sums, whose order is the kernel's own.
 ROUNDED = (
     "sum", "prod", "matmul", "contract", "convolution", "scatter_add", "take_add", "standardize", "softmax",
+    "dot", "log_softmax", "shares",
 )  # fmt: skip
 
 
