@@ -274,7 +274,8 @@ def record_real(op: Op, x: Any, y: Any, attrs: Mapping[str, Any], out: Tensor, c
     node.sequence = next_sequence()
     node.op, node.attrs, node.positions = op, attrs, positions
     node.edges, node.shapes = edges, shapes
-    saved = node.saved = [None] * len(given)
+    saved: list[Any] = [None] * len(given)
+    node.saved = saved
     for slot, level in reads:
         t = given[slot]
         if not isinstance(t, Tensor):

@@ -45,6 +45,9 @@ def getitem(input: Tensor, index: Any) -> Tensor:
         return _row(input, index)
     elif type(index) is slice and input.ndim:
         return _rows(input, index)
+    rows = _rows_named(index)
+    if rows is not None and input._data is not None and input.ndim:
+        return _picked(input, [moved_to(rows, input), *[None] * (input.ndim - 1)])
     viewed, picks = _basic(input, index)
     if not any(p is not None for p in picks):
         return viewed
@@ -52,6 +55,13 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     if is_recording() and all(p is None or p.ndim == 0 for p in picks):
         ambient.tracer.pick(taken, viewed)
     return taken
+
+
+def _rows_named(index: Any) -> Tensor | None:
+    """An index that is positions along the first dimension, in memory and ready to be taken; else None."""
+    if type(index) is not Tensor or index._data is None or not index.ndim or index.dtype is not dtypes.int64:
+        return None
+    return index
 
 
 class _Way:

@@ -42,8 +42,8 @@ def has_compiled_form(op: Op, dtype: DType) -> bool:
 
 # Sums, whose order is the kernel's own.
 ROUNDED = (
-    "sum", "prod", "matmul", "dot", "contract", "convolution", "scatter_add", "take_add", "standardize",
-    "softmax", "log_softmax",
+    "sum", "prod", "matmul", "contract", "convolution", "scatter_add", "take_add", "standardize", "softmax",
+    "dot", "log_softmax", "shares",
 )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from compiler.ops.arithmetic import mul
 from compiler.ops.movement import reshape, swap_last
-from compiler.ops.op import Op, Sample, broadcast_shapes
+from compiler.ops.op import Op, Sample, broadcast_shapes, element_type
+from compiler.ops.reduction import sum
 from compiler.types import TensorType
 from kernels import dtypes
 from kernels.gpu import arrays
@@ -68,15 +69,18 @@ def _dot_type(a: TensorType, b: TensorType) -> TensorType:
 
 
 def _dot(a: Array, b: Array) -> Array:
-    if a.ndim != 1 or a.shape != b.shape or a.dtype is not b.dtype:
+    if a.ndim != 1 or a.shape != b.shape or a.dtype != b.dtype:
         raise TypeError("dot operands differ")  # `infer` says it better
     if type(a) is np.ndarray and dtypes.OF_NUMPY[a.dtype].compute is None:
         return np.asarray(a.dot(b))
     return _matmul(a.reshape(1, -1), b.reshape(-1, 1)).reshape(())
 
 
-def _dot_as_product(a: Any, b: Any) -> Any:
+def _dot_as_others(a: Any, b: Any) -> Any:
+    """A product of one row and one column; of integers, whose products have no kernel, a sum."""
     n = a.shape[0]
+    if not element_type(a.dtype).is_floating_point:
+        return reshape(sum(mul(a, b), axes=(0,)), shape=())
     return reshape(matmul(reshape(a, shape=(1, n)), reshape(b, shape=(n, 1))), shape=())
 
 
@@ -86,7 +90,7 @@ dot: Op = Op(
     _dot,
     _dot_type,
     (lambda g, out, a, b: mul(g, b), lambda g, out, a, b: mul(g, a)),
-    decompose=_dot_as_product,
+    decompose=_dot_as_others,
     samples=(Sample(((4,), (4,))),),
     categories=(dtypes.INTEGER, dtypes.FLOATING),
 )

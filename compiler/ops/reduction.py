@@ -76,7 +76,7 @@ def _widened(x: Array) -> Array:
 def _sum(x: Array, *, axes: Ints) -> Array:
     last = axes == _LAST[x.ndim][len(axes)]
     if last and type(x) is np.ndarray and x.dtype.char in "fd" and x.flags.c_contiguous:
-        return np.asarray(np.add.reduce(x, axes, None, None, True))  # as below, half a µs sooner
+        return np.asarray(np.add.reduce(x, axes, None, keepdims=True))  # as below, half a µs sooner
     wide = _widened(x)
     accumulator = wide.dtype
     if OF_NUMPY[accumulator] is dtypes.float32 and not (last and x.flags.c_contiguous):

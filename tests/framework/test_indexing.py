@@ -143,3 +143,28 @@ def test_order_functions() -> None:
     assert fw.unique(fw.tensor([3, 1, 3]), return_counts=True)[1].tolist() == [1, 2]
     with pytest.raises(RuntimeError, match="out of range"):
         x.topk(4)
+
+
+def test_an_index_leads_elsewhere_in_another_shape() -> None:
+    for shape in ((3, 4), (5, 2), (1, 1), (2, 3, 4)):
+        array = np.arange(float(np.prod(shape))).reshape(shape)
+        for index in (-1, (0, ...), (slice(-3, None), None, 0), (Ellipsis, slice(None, None, 2))):
+            np.testing.assert_array_equal(fw.tensor(array)[index].numpy(), array[index])
+
+
+def test_a_view_of_several_movements_is_written_through() -> None:
+    x = fw.ones(3, 4, requires_grad=True)
+    y = x * 2
+    column = y[1:, 3]
+    assert column.grad_fn is not None
+    assert [node.name() for node, _ in column.grad_fn.next_functions if node] == ["SliceBackward0"]
+    column.mul_(5)
+    assert y[2, 3].item() == 10
+    y.sum().backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy()[:, 3], [2, 10, 10])
+
+
+def test_a_number_is_no_truth_in_an_index() -> None:
+    x = fw.arange(3)
+    assert x[1].shape == () and x[True].shape == (1, 3)

@@ -26,6 +26,11 @@ def test_elements_are_the_streams() -> None:
         np.testing.assert_array_equal(random_bits(seed, offset, np.arange(11)), stream(seed, offset, 11))
 
 
+@pytest.mark.parametrize("count", [4 * 300, 4 * 5000 + 3])
+def test_long_streams_are_made_in_pieces(count: int) -> None:
+    np.testing.assert_array_equal(random_bits(-7, 2**33, np.arange(count)), stream(-7, 2**33, count))
+
+
 def test_streams_differ() -> None:
     drawn = {tuple(stream(seed, offset, 8)) for seed in (0, 1, 2**32) for offset in (0, 1, 2**32)}
     assert len(drawn) == 9

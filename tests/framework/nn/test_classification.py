@@ -126,3 +126,31 @@ def test_16_bit_logits_round_once() -> None:
     out = F.cross_entropy(fw.tensor(x), fw.tensor(T))
     assert out.dtype is fw.float16
     assert out.item() == np.float16(-logs(x.astype(np.float64))[np.arange(5), T].mean())
+
+
+def test_a_program_computes_the_exponentials_of_a_loss_once() -> None:
+    x = fw.tensor(X, requires_grad=True)
+
+    @fw.compile
+    def step(t: fw.Tensor) -> fw.Tensor:
+        x.grad = None
+        loss = F.cross_entropy(x, t)
+        loss.backward()
+        return loss
+
+    step(fw.tensor(T))
+    assert str(step.graph).count("= exp(") == 1
+    assert x.grad is not None
+    expected = (np.exp(logs(X)) - np.eye(3)[T]) / len(T)
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-12)
+
+
+def test_the_logarithm_of_softmax_keeps_its_result_alone() -> None:
+    x = fw.tensor(X, requires_grad=True)
+    h = x * 1.0
+    out = F.log_softmax(h, 1)
+    with fw.no_grad():
+        h.zero_()  # its gradient does not read it
+    out.sum().backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), 1 - 3 * np.exp(logs(X)), rtol=1e-9, atol=1e-12)
