@@ -37,7 +37,7 @@ def is_defined(op: Op, dtype: DType) -> bool:
 
 def has_compiled_form(op: Op, dtype: DType) -> bool:
     """Integer products are left to NumPy; everything else compiles."""
-    return op.name not in ("matmul", "dot") or dtype.is_floating_point
+    return op.name != "matmul" or dtype.is_floating_point
 
 
 # Sums, whose order is the kernel's own.
