@@ -145,9 +145,10 @@ def _rows_there(x: Array, index: Array, source: Array, around: tuple[int, int, i
 
 
 def _gather(x: Array, index: Array, *, axis: int) -> Array:
-    if index.ndim != x.ndim or index.shape[:axis] != x.shape[:axis] or index.dtype is not _INT64:
+    last = index.ndim == x.ndim == axis + 1 and index.shape[:axis] == x.shape[:axis]
+    if not last or index.dtype is not _INT64:
         _gather_type(type_of_array(x), type_of_array(index), axis=axis)
-    elif index.ndim == axis + 1 and x.size and type(x) is np.ndarray:
+    elif x.size and type(x) is np.ndarray:
         # Along the last axis, as a loss picks its targets: half the time.
         rows = np.arange(0, x.size, x.shape[axis]).reshape((*x.shape[:axis], 1))
         return x.reshape(-1).take(index + rows)
