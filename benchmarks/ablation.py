@@ -19,7 +19,8 @@ from benchmarks.machine import describe, pin
 from benchmarks.steppers.tracefuse import make
 from benchmarks.works import WORKS
 from compiler import plan, program
-from compiler.plan import ALIGNMENT, Planner, accesses
+from compiler.levels import ALIGNMENT, accesses
+from compiler.plan import Planner
 from compiler.schedule import Scheduler
 
 DEFAULT = ("mlp_small", "mlp_mid", "cnn", "gpt", "lstm", "layer_norm", "cross_entropy", "gelu_chain", "adamw")

@@ -1,8 +1,8 @@
 """`python -m benchmarks.gpu`: all there is to check and to measure on a GPU, in less than eight minutes.
 
 Steps, and functions of order, beside the CPU's results, kernels beside the rate of a copy, products beside
-cuBLAS, and steps beside PyTorch where it is installed; a table, and JSON. Without a GPU it says what is
-missing, and ends.
+cuBLAS, attention and steps beside PyTorch where it is installed; a table, and JSON. Without a GPU it says
+what is missing, and ends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import importlib
 import importlib.util
 import json
+import math
 import statistics
 import sys
 import time
@@ -26,10 +27,12 @@ from benchmarks.steppers.timed import Timed
 from benchmarks.steppers.tracefuse import make
 from benchmarks.works import WORKS, Work
 from kernels import dtypes
+from kernels.blocks import Dot, Total
 from kernels.cost import cost
 from kernels.dtypes import DType
 from kernels.errors import KernelError
-from kernels.files import Placed
+from kernels.files import Placed, reach
+from kernels.gpu import specimens
 from kernels.gpu.code import Code
 from kernels.gpu.compile import compiled
 from kernels.gpu.cuda import cuda
@@ -48,6 +51,8 @@ BOUND_BY_MEMORY = (
     "running_sum",
 )  # fmt: skip
 SIDES = (512, 1024, 2048, 4096, 8192)
+# Heads of all sequences together, rows and columns of their scores; numbers of a head's rows.
+HEADS, WIDTHS = (64, 2048, 2048), (64, 128)
 # dtype, and whether factors are rounded to TF32.
 PRECISIONS = (
     (dtypes.float32, False),
@@ -207,6 +212,52 @@ def cublas(dtype: DType, tf32: bool, side: int) -> float | None:
         cublas.setMathMode(handle, before)
 
 
+# Attention beside PyTorch's
+
+
+def attention(
+    machine: Machine, widths: Sequence[int] = WIDTHS, sizes: tuple[int, int, int] = HEADS
+) -> Section:
+    """Kernels that several became: attention forward, and the two of its gradient, of each precision."""
+    for dtype, tf32 in PRECISIONS:
+        for width in widths:
+            for make_work in (specimens.forward, specimens.of_rows, specimens.of_columns):
+                work = make_work(dtype, width, sizes)
+                launch = launch_of(work, tf32=tf32)
+                operands = enumerate(work.spec.operands)
+                rooms = [(0, (reach(work, i)[1] + 1) * o.dtype.itemsize) for i, o in operands]
+                code = compiled(launch, machine.device.architecture)
+                taken = machine.seconds(launch, code, rooms)
+                products = sum(isinstance(s, Dot | Total) for s in work.spec.steps)
+                rate = 2 * products * math.prod(sizes) * width / taken
+                name = f"{'tf32' if tf32 else dtype.name} {width} {work.spec.name}"
+                yield {"name": name, "seconds": taken, "TFLOP/s": rate / 1e12}
+            if (theirs := torch_attention(dtype, tf32, width, sizes)) is not None:
+                yield {"name": f"{name.split()[0]} {width} torch forward", "seconds": theirs}
+
+
+def torch_attention(dtype: DType, tf32: bool, width: int, sizes: tuple[int, int, int]) -> float | None:
+    """The time of PyTorch's attention forward; None where it has no GPU."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    torch = importlib.import_module("torch")
+    if not torch.cuda.is_available():
+        return None
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    heads, rows, columns = sizes
+    kind = getattr(torch, dtype.name)
+    given = [torch.ones((1, heads, n, width), dtype=kind, device=DEVICE) for n in (rows, columns, columns)]
+    times = []
+    for _ in range(ROUNDS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        torch.nn.functional.scaled_dot_product_attention(*given)
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / 1000)
+    return min(times)
+
+
 # Steps beside PyTorch
 
 
@@ -299,6 +350,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "eager": lambda: eager(place),
         "kernels": lambda: kernels(machine),
         "products": lambda: products(machine),
+        "attention": lambda: attention(machine),
         "steps": lambda: steps(device=place),
     }
     found, left = run(sections, options.seconds)

@@ -15,8 +15,12 @@ from benchmarks.steppers.tracefuse import make
 from benchmarks.works import WORKS, Work
 from benchmarks.works.kernels import AdamW
 from benchmarks.works.training import Gpt, Lstm
-from kernels.files import Placed
-from kernels.gpu.report import options, publish, report
+from compiler.binding import plan_of
+from compiler.gpu.blocks import blocked
+from compiler.lower import BlockKernel
+from compiler.plan import Request
+from kernels.blocks import AnyWork, BlockWork
+from kernels.gpu.report import Reported, options, publish, report
 
 # Of layers and times that repeat, few: their kernels are alike.
 SHORTER: dict[str, Work] = {
@@ -26,21 +30,29 @@ SHORTER: dict[str, Work] = {
 }
 
 
-def kernels_of(work: Work) -> list[Placed]:
-    """The kernels of a work's compiled step, in order."""
+def kernels_of(work: Work) -> list[Reported]:
+    """The kernels of a work's compiled step as a GPU has them, in order."""
     made: Any
     made, batches, _ = make(work)
     for batch in batches[:2]:
         made(*batch)
-    return [view.kernel.placed() for view in made.kernels]
+    request: Request = made._newest().executable.recorded
+    _, plan = plan_of(replace(request, there=True))
+    return [k.work() if isinstance(k, BlockKernel) else k.placed() for k in blocked(plan).kernels]
 
 
-def distinct(kernels: Sequence[Placed]) -> Iterator[tuple[int, Placed]]:
+def work_of(kernel: Reported) -> AnyWork:
+    """A kernel without its memory."""
+    return kernel if isinstance(kernel, BlockWork) else kernel.work
+
+
+def distinct(kernels: Sequence[Reported]) -> Iterator[tuple[int, Reported]]:
     """The first of each that are alike but for names and places, with its number."""
     seen = set()
     for number, kernel in enumerate(kernels):
-        work = kernel.work
-        alike = replace(work, spec=replace(work.spec, name="")), kernel.offsets
+        work = work_of(kernel)
+        offsets = () if isinstance(kernel, BlockWork) else kernel.offsets
+        alike = replace(work, spec=replace(work.spec, name="")), offsets
         if alike not in seen:
             seen.add(alike)
             yield number, kernel
@@ -55,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in given.works:
         whole = kernels_of(SHORTER.get(name, WORKS[name]))
         found += [
-            (f"{name} {number} {kernel.work.spec.name[:24]}", kernel) for number, kernel in distinct(whole)
+            (f"{name} {number} {work_of(kernel).spec.name[:24]}", kernel)
+            for number, kernel in distinct(whole)
         ]
     return publish(report(found, given.architectures, given.tf32), given.json)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,9 +21,10 @@ from compiler.chains import chained
 from compiler.debugging import VERIFYING, ladder
 from compiler.errors import LoweringError
 from compiler.ir import Const, Graph
-from compiler.lower import Buffer, Kernel
-from compiler.passes import PIPELINE
-from compiler.plan import Plan, Planner, Request, accesses
+from compiler.levels import accesses
+from compiler.lower import Bound, Buffer, Kernel
+from compiler.passes import PIPELINE, THERE
+from compiler.plan import Plan, Planner, Request
 from compiler.stored import planned
 from compiler.verify import verify
 from kernels import files
@@ -49,15 +50,14 @@ def _plan(request: Request, spent: list[float] | None = None) -> tuple[Request, 
     request = optimise(request)
     if spent is not None:
         spent.append(time.perf_counter() - begin)
-    planner = Planner(request)
-    return request, chained(planner, planner.run())
+    return request, chained(Planner(request).run())
 
 
 def optimise(request: Request) -> Request:
     """Run the pass pipeline on a request's graph."""
     graph: Graph = request.graph
     every = ladder.level >= VERIFYING or bool(os.environ.get("TRACEFUSE_VERIFY"))
-    for run in PIPELINE:
+    for run in (*PIPELINE, *(THERE if request.there else ())):
         graph = run(graph)
         if every:
             verify(graph, run.__name__)
@@ -71,7 +71,7 @@ def optimise(request: Request) -> Request:
     checks = tuple(flag for flag in flags if not isinstance(flag, Const))
     if checks != flags:
         graph = Graph(graph.inputs, (*graph.outputs[: returned + len(writes)], *checks))
-    return Request(graph, writes, checks, request.strides)
+    return replace(request, graph=graph, writes=writes, checks=checks)
 
 
 @dataclass(frozen=True)
@@ -156,14 +156,21 @@ class Binding:
     patches: Array
 
     @classmethod
-    def fill(cls, plan: Plan, program: Tables, base: int, fixed: Mapping[Buffer, int]) -> Binding:
+    def fill(
+        cls,
+        plan: Plan,
+        program: Tables,
+        base: int,
+        fixed: Mapping[Buffer, int],
+        kernels: Sequence[Bound] = (),
+    ) -> Binding:
         """Put the addresses that are known into a program's table: `fixed` ones, those in the arena at
-        `base`, and starts of operands without memory.
+        `base`, and starts of operands without memory. `kernels` are the program's, if not the plan's own.
         """
         outside: dict[Buffer, int] = {b: i for i, b in enumerate([*plan.inputs, *plan.outputs])}
         patches: list[tuple[int, int, int]] = []
         local: list[int] = []
-        for number, kernel in enumerate(plan.kernels):
+        for number, kernel in enumerate(kernels or plan.kernels):
             for operand, place in enumerate(kernel.places):
                 slot = program.pointer_slot(number, operand)
                 if place.buffer is None:
@@ -182,12 +189,14 @@ class Binding:
         return cls(np.array(local, np.int64), np.array(patches or np.zeros((0, 3)), np.int64))
 
 
-def check_levels(plan: Plan) -> dict[Buffer, int]:
+def check_levels(
+    checks: Sequence[Buffer], kernels: Sequence[Bound], levels: Sequence[int]
+) -> dict[Buffer, int]:
     """The flag of every check, with the level after which it is known."""
-    if not plan.checks:
+    if not checks:
         return {}
-    written = [(level, accesses(k)[1]) for k, level in zip(plan.kernels, plan.levels, strict=True)]
-    return {flag: max(level for level, writes in written if flag in writes) for flag in plan.checks}
+    written = [(level, accesses(k)[1]) for k, level in zip(kernels, levels, strict=True)]
+    return {flag: max(level for level, writes in written if flag in writes) for flag in checks}
 
 
 def output_types(request: Request, plan: Plan) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:

@@ -10,14 +10,14 @@ on each other, nor do a loop's rows. A product that sums over the rows adds up w
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from compiler.levels import Accesses, assign_levels, conflicts, following, ordered, pack
 from compiler.lower import Buffer, Kernel
-from compiler.plan import Plan, Planner
+from compiler.plan import Plan
 from kernels.cpu import tasks
 from kernels.spec import PRODUCT, LoopSpec, MatmulSpec, Store
 from kernels.work import Chain, Link, Work
@@ -41,16 +41,19 @@ FEWEST_UNITS = 8
 APART, LINE = 1024, 64
 
 
-def chained(planner: Planner, plan: Plan) -> Plan:
+def chained(plan: Plan) -> Plan:
     """`plan`, with what it is in chains, if it has any."""
-    finder = _Finder(planner, plan)
+    finder = _Finder(plan)
     chains = finder.run()
     if not chains:
         return plan
     visible = _visible(plan)
-    levels = planner.assign_levels(plan.checks, visible, finder.order(chains))
+    units = ordered(finder.following, [[link.number for link in chain.links] for chain in chains])
+    levels = assign_levels(finder.conflicts, units)
     made = replace(plan, levels=levels, chains=tuple(chains))
-    made.arena, made.arena_bytes = planner.pack(levels, {*visible, *plan.constants, *made.private})
+    made.arena, made.arena_bytes = pack(
+        plan.kernels, levels, plan.checks, {*visible, *plan.constants, *made.private}
+    )
     return replace(plan, chained=made)
 
 
@@ -66,7 +69,7 @@ def _places(spec: LoopSpec | MatmulSpec, operand: int) -> list[int]:
     return [*range(batch + 2), *(-1,) * depth]
 
 
-def _along(kernel: Kernel, operand: int) -> list[int]:
+def strides_along(kernel: Kernel, operand: int) -> list[int]:
     """An operand's strides along all axes of its kernel."""
     strides = kernel.places[operand].strides
     return [strides[at] if at >= 0 else 0 for at in _places(kernel.spec, operand)]
@@ -76,13 +79,13 @@ def _along(kernel: Kernel, operand: int) -> list[int]:
 Run = tuple[int, int] | None
 
 
-def _runs(kernel: Kernel, operand: int, size: int, axes: Shape) -> tuple[Run, ...] | None:
+def runs_of(kernel: Kernel, operand: int, size: int, axes: Shape) -> tuple[Run, ...] | None:
     """Which axes of a kernel walk which tile axes of an operand, row-major memory of `size` elements; None
     where the kernel does not stay within a tile.
     """
     width = size // math.prod(axes)
     steps = [width * math.prod(axes[i + 1 :]) for i in range(len(axes))]
-    strides = _along(kernel, operand)
+    strides = strides_along(kernel, operand)
     found: list[Run] = []
     within = 0
     for extent, stride in zip(kernel.extents, strides, strict=True):
@@ -123,7 +126,7 @@ class _Fit:
 class _Finder:
     """Looks for the chains of one plan: kernels that share buffers which nothing else sees, largest first."""
 
-    def __init__(self, planner: Planner, plan: Plan) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.kernels = plan.kernels
         self.users: dict[Buffer, list[tuple[int, int]]] = {}
         parts = {b.root for b in plan.checks}
@@ -136,7 +139,7 @@ class _Finder:
         self.plain = {b for b in self.users if b not in parts and b.type.size}
         self.lonely = [b for b in self.users if b in self.plain and b in plan.arena]
         self.hidden = frozenset(self.lonely)
-        self.planner, self.plan = planner, plan
+        self.plan = plan
         self.found: dict[int, _Fit] = {}
 
     def run(self) -> list[Chain]:
@@ -163,10 +166,14 @@ class _Finder:
     # Order
 
     @cached_property
+    def conflicts(self) -> list[Accesses]:
+        """What each kernel reads and writes, or waits for as if it did."""
+        return [conflicts(k, self.plan.checks, _visible(self.plan)) for k in self.kernels]
+
+    @cached_property
     def following(self) -> list[set[int]]:
         """Per kernel those that must run after it, directly."""
-        plan = self.plan
-        return _following([self.planner.conflicts(k, plan.checks, _visible(plan)) for k in self.kernels])
+        return following(self.conflicts)
 
     def makes_cycle(self, members: Collection[int]) -> bool:
         """Whether something else needs one of these kernels and is needed by another."""
@@ -181,32 +188,6 @@ class _Finder:
                 seen |= together
                 waiting += together
         return False
-
-    def order(self, chains: Sequence[Chain]) -> list[list[int]]:
-        """Chains and other kernels in an order in which they can run."""
-        units = {chain.links[0].number: [link.number for link in chain.links] for chain in chains}
-        first = {n: n for n in range(len(self.kernels))}
-        first |= {n: numbers[0] for numbers in units.values() for n in numbers}
-        missing = dict.fromkeys(first.values(), 0)
-        after = {
-            unit: {first[m] for n in units.get(unit, [unit]) for m in self.following[n]} - {unit}
-            for unit in missing
-        }
-        for following in after.values():
-            for unit in following:
-                missing[unit] += 1
-        ready = [unit for unit, count in missing.items() if not count]
-        ordered: list[list[int]] = []
-        heapq.heapify(ready)
-        while ready:
-            unit = heapq.heappop(ready)
-            ordered.append(units.get(unit, [unit]))
-            for later in after[unit]:
-                missing[later] -= 1
-                if not missing[later]:
-                    heapq.heappush(ready, later)
-        assert len(ordered) == len(missing), "chains form a cycle"
-        return ordered
 
     # Tiles
 
@@ -223,7 +204,7 @@ class _Finder:
             if buffer not in self.plain:
                 return None
             for number, operand in inside:
-                found = _runs(self.kernels[number], operand, buffer.type.size, cut.axes)
+                found = runs_of(self.kernels[number], operand, buffer.type.size, cut.axes)
                 if found is None or runs.setdefault(number, found) != found:
                     return None
             if buffer in self.hidden and len(inside) == len(self.users[buffer]):
@@ -310,7 +291,7 @@ class _Finder:
         moves: list[tuple[int, ...]] = []
         private: list[int] = []
         for operand, place in enumerate(kernel.places):
-            along = _along(kernel, operand)
+            along = strides_along(kernel, operand)
             move = [0] * (len(axes) + (not fit.cut.by_rows))
             for stride, run in zip(along, runs, strict=True):
                 for axis in range(run[0], run[1] + 1) if run else ():
@@ -335,23 +316,6 @@ def _cuts(buffer: Buffer, before: Sequence[_Fit]) -> list[_Cut]:
         return [before[0].cut] if all(fit.cut == before[0].cut for fit in before) else []
     axes = tuple(n for n in buffer.type.shape[:-1] if n != 1)
     return [cut for cut in (_Cut(axes, True), _Cut(axes[:-1], False)) if cut.axes]
-
-
-def _following(conflicts: Sequence[tuple[set[Buffer], set[Buffer]]]) -> list[set[int]]:
-    """Per kernel those that must run after it, directly."""
-    following: list[set[int]] = [set() for _ in conflicts]
-    wrote: dict[Buffer, list[tuple[int, Buffer]]] = {}
-    read: dict[Buffer, list[tuple[int, Buffer]]] = {}
-    for number, (reads, writes) in enumerate(conflicts):
-        for buffer in reads | writes:
-            for kind in (wrote, read) if buffer in writes else (wrote,):
-                for earlier, other in kind.get(buffer.root, ()):
-                    if earlier != number and (other in buffer.around or buffer in other.around):
-                        following[earlier].add(number)
-        for kind, touched in ((wrote, writes), (read, reads)):
-            for buffer in touched:
-                kind.setdefault(buffer.root, []).append((number, buffer))
-    return following
 
 
 def adds_up(spec: MatmulSpec) -> bool:

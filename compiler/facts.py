@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 from compiler.ir import Apply, Const, Graph, Input, Value
+from compiler.levels import accesses
 from compiler.lower import Buffer
 from compiler.ops.op import Movement
-from compiler.plan import accesses
 from compiler.program import Executable
 from compiler.schedule import Scheduler, is_free
 from compiler.view import KernelView

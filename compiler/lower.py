@@ -17,6 +17,7 @@ from compiler.ops.op import Elementwise, Movement, Reduction, Scan
 from compiler.schedule import Axes, Group, padded
 from compiler.types import TensorType, contiguous_strides
 from kernels import dtypes
+from kernels.blocks import BlockSpec, BlockWork
 from kernels.cpu import tasks
 from kernels.dtypes import DType
 from kernels.files import Placed, reach
@@ -126,6 +127,21 @@ class Kernel:
         )
 
 
+@dataclass(frozen=True)
+class BlockKernel:
+    """A block spec bound to buffers, in place of the kernels that it was made of."""
+
+    spec: BlockSpec
+    extents: tuple[int, ...]
+    places: tuple[Place, ...]
+    indexed = False
+
+    def work(self) -> BlockWork:
+        """The kernel as the runner takes it: without buffers."""
+        return BlockWork(self.spec, self.extents, tuple(p.strides for p in self.places))
+
+
+Bound = Kernel | BlockKernel
 Geometry = tuple[Shape, tuple[int, ...], int]
 
 

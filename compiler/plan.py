@@ -13,12 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-
 from compiler.alike import Alike, Outline
 from compiler.errors import LoweringError
 from compiler.ir import Apply, Const, Graph, Input, Value
 from compiler.joining import JOINS, Spot, behind, edges, joined, pieces, region_of
+from compiler.levels import assign_levels, conflicts, pack
 from compiler.lower import (
     Buffer,
     Geometry,
@@ -38,8 +37,6 @@ from compiler.types import TensorType, contiguous_strides
 from kernels.work import Chain
 
 _INDEXED = frozenset((indexing.take, indexing.gather, indexing.take_add, indexing.scatter_add))
-# Arena places start on a cache line.
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -48,13 +45,14 @@ class Request:
 
     `graph` computes the values to return, then `writes` (input number, value: the value replaces the input's
     memory), then `checks` (bool values without axes, true where the program must stop before it writes to
-    anything). `strides` are the inputs' layouts, row-major where None.
+    anything). `strides` are the inputs' layouts, row-major where None. `there`: it is for a GPU.
     """
 
     graph: Graph
     writes: tuple[tuple[int, Value], ...] = ()
     checks: tuple[Value, ...] = ()
     strides: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    there: bool = False
 
 
 @dataclass
@@ -87,24 +85,6 @@ class Plan:
             for operand, memory in enumerate(link.private)
         ]
         return frozenset(p.buffer.root for p, memory in places if memory >= 0 and p.buffer is not None)
-
-
-class Touched:
-    """The last level at which each buffer was read, or written: itself, or something in it."""
-
-    def __init__(self) -> None:
-        self.itself: dict[Buffer, int] = {}
-        self.inside: dict[Buffer, int] = {}
-
-    def last(self, buffer: Buffer) -> int:
-        """The last level that touched memory of `buffer`; -1 before any."""
-        return max(self.inside.get(buffer, -1), *(self.itself.get(b, -1) for b in buffer.around))
-
-    def note(self, buffer: Buffer, level: int) -> None:
-        """`level` touches `buffer`."""
-        self.itself[buffer] = max(self.itself.get(buffer, -1), level)
-        for b in buffer.around:
-            self.inside[b] = max(self.inside.get(b, -1), level)
 
 
 class Planner:
@@ -160,8 +140,9 @@ class Planner:
             if memory is not target:
                 self.kernels.append(copy_kernel(source, memory, self.geometry[node], target))
         checks = [self.buffers[self.place(v)[0]] for v in self.request.checks]
-        levels = self.assign_levels(checks, {*self.inputs, *outputs})
-        arena, size = self.pack(levels, {*self.inputs, *outputs, *self.constants})
+        visible = {*self.inputs, *outputs}
+        levels = assign_levels([conflicts(k, checks, visible) for k in self.kernels])
+        arena, size = pack(self.kernels, levels, checks, {*visible, *self.constants})
         return Plan(self.kernels, levels, self.inputs, outputs, checks, self.constants, arena, size)
 
     def is_input(self, value: Value, among: set[int] | None = None) -> bool:
@@ -431,82 +412,6 @@ class Planner:
                 waits[g] |= checks
         return by_depth(groups, waits)
 
-    # Levels and memory
-
-    def assign_levels(
-        self,
-        checks: Sequence[Buffer],
-        visible: set[Buffer],
-        units: Sequence[Sequence[int]] | None = None,
-    ) -> list[int]:
-        """The launch each kernel belongs to: after all it conflicts with. `units` are kernels that share one,
-        in an order in which they can run.
-        """
-        written, read = Touched(), Touched()
-        levels = [0] * len(self.kernels)
-        for unit in units or [(number,) for number in range(len(self.kernels))]:
-            found = [self.conflicts(self.kernels[number], checks, visible) for number in unit]
-            reads = set[Buffer]().union(*(reads for reads, _ in found))
-            writes = set[Buffer]().union(*(writes for _, writes in found))
-            level = max((1 + written.last(b) for b in reads | writes), default=0)
-            level = max(level, 1 + max(map(read.last, writes), default=-1))
-            for b in reads:
-                read.note(b, level)
-            for b in writes:
-                written.note(b, level)
-            for number in unit:
-                levels[number] = level
-        return levels
-
-    def conflicts(
-        self, kernel: Kernel, checks: Sequence[Buffer], visible: set[Buffer]
-    ) -> tuple[set[Buffer], set[Buffer]]:
-        """What a kernel reads, or waits for as if it did, and what it writes.
-
-        Whatever the caller can see is written after every check: an output may be the memory of an earlier
-        gradient.
-        """
-        reads, writes = accesses(kernel)
-        if kernel.indexed or any(b.root in visible for b in writes):
-            reads = {*reads, *checks}
-        return reads, writes
-
-    def pack(self, levels: Sequence[int], outside: set[Buffer]) -> tuple[dict[Buffer, int], int]:
-        """Offsets in the arena: large buffers first, each at the lowest place free for all its life."""
-        life: dict[Buffer, tuple[int, int]] = {}
-        for kernel, level in zip(self.kernels, levels, strict=True):
-            for place in kernel.places:
-                if place.buffer is not None and (b := place.buffer.root) not in outside:
-                    first, last = life.get(b, (level, level))
-                    life[b] = (min(first, level), max(last, level))
-        for value in self.request.checks:
-            b = self.buffers[self.place(value)[0]].root
-            if b in life:
-                life[b] = (life[b][0], max(levels))
-        return _packed(life)
-
-
-def _packed(life: Mapping[Buffer, tuple[int, int]]) -> tuple[dict[Buffer, int], int]:
-    """Offsets of buffers with these lives (first and last level), and where the last one ends."""
-    # Of the buffers placed, by where they start: first and last level of the life, start and end.
-    firsts, lasts, starts, ends = np.zeros((4, len(life)), np.int64)
-    offsets: dict[Buffer, int] = {}
-    for count, b in enumerate(sorted(life, key=lambda b: -b.type.nbytes)):
-        size = -(-max(b.type.nbytes, 1) // ALIGNMENT) * ALIGNMENT
-        first, last = life[b]
-        meets = np.flatnonzero((firsts[:count] <= last) & (lasts[:count] >= first))
-        # Everything before a gap has ended where it begins.
-        begins = np.zeros(len(meets) + 1, np.int64)
-        np.maximum.accumulate(ends[meets], out=begins[1:])
-        fits = (begins[:-1] + size <= starts[meets]).nonzero()[0]
-        offset = int(begins[fits[0] if len(fits) else -1])
-        at = int(starts[:count].searchsorted(offset, "right"))
-        for column, entry in ((firsts, first), (lasts, last), (starts, offset), (ends, offset + size)):
-            column[at + 1 : count + 1] = column[at:count]
-            column[at] = entry
-        offsets[b] = offset
-    return offsets, int(ends.max(initial=0))
-
 
 def _unshaped(value: Value) -> Value:
     """The value behind reshapes: the same elements in the same order."""
@@ -519,13 +424,6 @@ def _is_contiguous(geometry: Geometry) -> bool:
     shape, strides, offset = geometry
     plain = contiguous_strides(shape)
     return offset == 0 and all(n == 1 or s == p for n, s, p in zip(shape, strides, plain, strict=True))
-
-
-def accesses(kernel: Kernel) -> tuple[set[Buffer], set[Buffer]]:
-    """Buffers a kernel reads and writes."""
-    reads = {p.buffer for i, p in enumerate(kernel.places) if p.buffer and i in kernel.spec.read}
-    writes = {p.buffer for i, p in enumerate(kernel.places) if p.buffer and i in kernel.spec.written}
-    return reads, writes
 
 
 def _behind(starts: Iterable[Group], after: Mapping[Group, set[Group]]) -> set[Group]:

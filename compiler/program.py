@@ -56,7 +56,8 @@ class Executable:
         self.arena = Arena() if arena is None else arena
         base = self.arena.reserve(plan.arena_bytes)
         self.constants = {b: np.ascontiguousarray(c.data) for b, c in plan.constants.items()}
-        flags = [(level, base + plan.arena[buffer]) for buffer, level in check_levels(plan).items()]
+        checks = check_levels(plan.checks, plan.kernels, plan.levels)
+        flags = [(level, base + plan.arena[buffer]) for buffer, level in checks.items()]
         self.program = program = Program(
             [k.work() for k in plan.kernels], _separate(plan.levels, flags), _spread(flags), plan.chains
         )

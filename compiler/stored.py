@@ -64,7 +64,7 @@ def _key(request: Request) -> str | None:
     outputs = [numbers[v] for v in request.graph.outputs]
     writes = [(number, numbers[v]) for number, v in request.writes]
     checks = [numbers[v] for v in request.checks]
-    digest.update(repr((outputs, writes, checks, sorted(request.strides.items()))).encode())
+    digest.update(repr((outputs, writes, checks, sorted(request.strides.items()), request.there)).encode())
     return f"plan_{digest.hexdigest()[:32]}"
 
 

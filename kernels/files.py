@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernels.blocks import AnyWork
 from kernels.dtypes import DType
 from kernels.errors import SpecError
 from kernels.spec import Index, Load, MatmulSpec, Reduce, Store
@@ -62,7 +63,7 @@ def placed(work: Work) -> Placed:
     return Placed(work, tuple(memory), tuple(offsets), tuple(sizes))
 
 
-def walked(work: Work, operand: int) -> tuple[int, ...]:
+def walked(work: AnyWork, operand: int) -> tuple[int, ...]:
     """The extents that an operand's strides go with: a factor of a product has not all of them."""
     spec, extents = work.spec, work.extents
     if not isinstance(spec, MatmulSpec):
@@ -71,7 +72,7 @@ def walked(work: Work, operand: int) -> tuple[int, ...]:
     return (*batch, *((m, *k), (*k, n), (m, n))[min(operand, 2)])
 
 
-def reach(work: Work, operand: int) -> tuple[int, int]:
+def reach(work: AnyWork, operand: int) -> tuple[int, int]:
     """The lowest and the highest element of an operand that the loop's indices lead to."""
     steps = [s * (n - 1) for s, n in zip(work.strides[operand], walked(work, operand), strict=True) if n]
     if any(isinstance(s, Reduce) and s.operand == operand for s in work.spec.steps):

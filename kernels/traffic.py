@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from kernels.blocks import AnyWork
 from kernels.files import Placed, walked
 from kernels.spec import ELEMENT, Load, LoopSpec, Reduce, Store
-from kernels.work import Work
 
 
 def distinct(kernel: Placed, operands: Iterable[int]) -> int:
@@ -23,7 +23,7 @@ def distinct(kernel: Placed, operands: Iterable[int]) -> int:
     return sum(min(count, kernel.sizes[m]) * types[m].itemsize for m, count in counts.items())
 
 
-def touched(work: Work, operand: int) -> int:
+def touched(work: AnyWork, operand: int) -> int:
     """Elements that an operand has along the loop's axes."""
     spec, extents = work.spec, work.extents
     levels = [

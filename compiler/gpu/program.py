@@ -9,21 +9,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from compiler.binding import Arena, Binding, check_levels, output_types, plan_of
-from compiler.gpu.slices import in_slices
+from compiler.gpu.blocks import blocked, in_slices, unblocked
 from compiler.gpu.view import DeviceKernelView
-from compiler.lower import Buffer, Kernel
-from compiler.plan import Request, accesses
+from compiler.levels import accesses
+from compiler.lower import Bound, Buffer
+from compiler.plan import Request
+from kernels.blocks import AnyWork
 from kernels.files import reach
+from kernels.gpu.launch import Launch
 from kernels.gpu.runner import Machine, Memory, Program
 from kernels.gpu.varying import Varying
 from kernels.memory import bytes_at
-from kernels.work import Work
 
 Array = np.ndarray[Any, Any]
 
@@ -32,8 +35,8 @@ class DeviceExecutable:
     """A compiled request on a machine: `run` starts it, `failed` waits and says whether a check stopped it.
 
     `tf32` lets products of float32 use tensor cores, with factors of ten bits. Programs of one arena run on
-    one machine, one after the other; those that share `varying` are of one function. Raises BuildError for
-    what does not compile.
+    one machine, one after the other; those that share `varying` are of one function. `blocks` lets sets of
+    kernels be one, whose values stay in registers. Raises BuildError for what does not compile.
     """
 
     def __init__(
@@ -43,32 +46,35 @@ class DeviceExecutable:
         arena: Arena | None = None,
         tf32: bool = False,
         varying: Varying | None = None,
+        blocks: bool = True,
     ) -> None:
         begin = time.perf_counter()
         self.machine = machine
         spent: list[float] = []
-        self.request, plan = plan_of(request, spent)
-        self.plan = plan = in_slices(plan, tf32)
+        self.request, plan = plan_of(replace(request, there=True), spent)
+        found = in_slices(blocked(plan) if blocks else unblocked(plan), tf32)
+        plan, kernels, levels = found.plan, found.kernels, found.levels
+        self.plan, self.members = plan, found.members
         planned = time.perf_counter()
         self.arena = Arena(machine.allocate) if arena is None else arena
         base = self.arena.reserve(max(plan.arena_bytes, 1))
         self.constants = {b: self._copied(np.ascontiguousarray(c.data)) for b, c in plan.constants.items()}
         visible = {*plan.inputs, *plan.outputs}
-        checks = check_levels(plan)
-        works = [k.work() for k in plan.kernels]
+        checks = check_levels(plan.checks, kernels, levels)
+        works = [k.work() for k in kernels]
         self.program = program = Program(
             works if varying is None else varying.marked(works),
-            plan.levels,
+            levels,
             machine,
             list(checks.values()),
-            [k.indexed or any(b.root in visible for b in accesses(k)[1]) for k in plan.kernels],
-            [rooms(k) for k in plan.kernels],
+            [k.indexed or any(b.root in visible for b in accesses(k)[1]) for k in kernels],
+            [rooms(k) for k in kernels],
             tf32,
         )
         self.output_types = output_types(self.request, plan)
         fixed = {b: memory.address for b, memory in self.constants.items()}
         fixed |= {b: program.flag(number) for number, b in enumerate(checks)}
-        bound = Binding.fill(plan, program, base, fixed)
+        bound = Binding.fill(plan, program, base, fixed, kernels)
         self.local = bound.local
         self.addresses = [0] * (len(plan.inputs) + len(plan.outputs))
         program.connect(bound.patches.tolist(), len(self.addresses))
@@ -113,7 +119,8 @@ class DeviceExecutable:
         self, given: Sequence[tuple[int, int]], outputs: Sequence[int]
     ) -> list[tuple[tuple[int, ...], float]]:
         """As `run`, launch by launch: the numbers of the kernels that each is, and its seconds. Waits."""
-        return self.program.timed(self._addresses(given, outputs))
+        found = self.program.timed(self._addresses(given, outputs))
+        return [(tuple(n for unit in units for n in self.members[unit]), took) for units, took in found]
 
     def failed(self) -> int:
         """Wait for all runs: 0, or the number (from 1) of the check that stopped the first bad one.
@@ -149,21 +156,25 @@ class DeviceExecutable:
     @property
     def kernels(self) -> list[DeviceKernelView]:
         """Every kernel, in the plan's order."""
-        rows = zip(self.plan.kernels, self.plan.levels, self.program.launches, strict=True)
-        return [DeviceKernelView(k, launch.source, lv, launch, self.machine) for k, lv, launch in rows]
+        first: dict[int, Launch] = {}
+        for members, launch in zip(self.members, self.program.launches, strict=True):
+            for number in members:
+                first.setdefault(number, launch)
+        rows = enumerate(zip(self.plan.kernels, self.plan.levels, strict=True))
+        return [DeviceKernelView(k, first[n].source, lv, first[n], self.machine) for n, (k, lv) in rows]
 
 
 def _bytes(kind: tuple[tuple[int, ...], np.dtype[Any]]) -> int:
     return math.prod(kind[0]) * kind[1].itemsize
 
 
-def rooms(kernel: Kernel) -> list[tuple[int, int]]:
+def rooms(kernel: Bound) -> list[tuple[int, int]]:
     """Bytes before and after each operand's pointer that are its buffer's."""
     work = kernel.work()
     return [_room(work, i, p.buffer, p.offset) for i, p in enumerate(kernel.places)]
 
 
-def _room(work: Work, operand: int, buffer: Buffer | None, offset: int) -> tuple[int, int]:
+def _room(work: AnyWork, operand: int, buffer: Buffer | None, offset: int) -> tuple[int, int]:
     if buffer is None:
         return 0, 0
     # An input need not be contiguous, nor start at its lowest element.

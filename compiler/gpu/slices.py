@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from compiler.lower import Buffer, Kernel, Place
-from compiler.plan import ALIGNMENT, Plan
+from compiler.levels import ALIGNMENT
+from compiler.lower import Bound, Buffer, Kernel, Place
 from compiler.schedule import is_product
 from compiler.types import TensorType, contiguous_strides
 from kernels.dtypes import DType
@@ -37,29 +37,20 @@ from kernels.spec import (
 class Sliced:
     """Kernels with their levels, some of them in two; and how many bytes of scratch memory lie where."""
 
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: list[Bound] = field(default_factory=list)
     levels: list[int] = field(default_factory=list)
     scratch: dict[Buffer, int] = field(default_factory=dict)
     size: int = 0
 
 
-def in_slices(plan: Plan, tf32: bool = False) -> Plan:
-    """`plan` with such products in two kernels each; itself where it has none."""
-    made = sliced(plan.kernels, plan.levels, tf32)
-    if not made.scratch:
-        return plan
-    start = -(-plan.arena_bytes // ALIGNMENT) * ALIGNMENT
-    arena = plan.arena | {buffer: start + place for buffer, place in made.scratch.items()}
-    changed = replace(plan, kernels=made.kernels, levels=made.levels, arena=arena)
-    return replace(changed, arena_bytes=start + made.size)
-
-
-def sliced(kernels: Sequence[Kernel], levels: Sequence[int], tf32: bool = False) -> Sliced:
+def sliced(kernels: Sequence[Bound], levels: Sequence[int], tf32: bool = False) -> Sliced:
     """Kernels and levels with such products in two; what is at different levels shares scratch memory."""
     found, used = Sliced(), dict[int, int]()
     for kernel, level in zip(kernels, levels, strict=True):
-        count = matmul.slices(kernel.work(), tf32) if isinstance(kernel.spec, MatmulSpec) else 1
-        if count == 1:
+        count = 1
+        if isinstance(kernel, Kernel) and isinstance(kernel.spec, MatmulSpec):
+            count = matmul.slices(kernel.work(), tf32)
+        if count == 1 or not isinstance(kernel, Kernel):
             found.kernels.append(kernel)
             found.levels.append(2 * level)
             continue

@@ -1,4 +1,6 @@
-"""Passes from a recorded graph to one ready for the scheduler; PIPELINE is the order they run in."""
+"""Passes from a recorded graph to one ready for the scheduler; PIPELINE is the order they run in, and THERE
+comes after it for a GPU.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from compiler.ir import Graph
 from compiler.passes.decompose import decompose
 from compiler.passes.duplicates import merge_duplicates
 from compiler.passes.products import join_products
-from compiler.passes.recomputing import recompute
+from compiler.passes.recomputing import recompute, recompute_there
 from compiler.passes.simplify import simplify
 from compiler.passes.views import hoist_views, settle_views
 
@@ -23,3 +25,5 @@ PIPELINE: tuple[Callable[[Graph], Graph], ...] = (
     merge_duplicates,
     recompute,  # last: what it computes twice must not become one again
 )
+# What a GPU's programs go through after that.
+THERE: tuple[Callable[[Graph], Graph], ...] = (recompute_there,)

@@ -8,9 +8,10 @@ pointwise ops, movements and reductions by their classes; knows no kernels.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TypeGuard
 
-from compiler.ir import Apply, Const, Graph, Value
+from compiler.ir import Apply, Const, Graph, Input, Value
 from compiler.ops import movement
 from compiler.ops.contraction import matmul
 from compiler.ops.op import Elementwise, Movement, Reduction
@@ -26,45 +27,87 @@ SUMMED_A_BYTE = 32
 SMALLER = 4
 
 
+@dataclass(frozen=True)
+class Limits:
+    """From where on products are computed again: the numbers above; with `drawn`, random numbers are too."""
+
+    least: int
+    kept: int
+    summed: int
+    smaller: int
+    drawn: bool = False
+
+    def is_large(self, node: Value) -> TypeGuard[Apply]:
+        """Whether a node is a product that is worth it."""
+        if not isinstance(node, Apply) or node.op is not matmul or node.type.nbytes < self.least:
+            return False
+        return self.smaller * sum(x.type.size for x in node.inputs) <= node.type.size
+
+    def is_counted(self, x: Value) -> bool:
+        """Whether a value is pointwise work on the indices of a loop alone: a causal mask."""
+        if (
+            not isinstance(x, Apply)
+            or not isinstance(x.op, Elementwise)
+            or (x.op.expensive and not self.drawn)
+        ):
+            return False
+        return all(self.is_index(unmoved(y)) or self.is_counted(y) for y in x.inputs)
+
+    def is_index(self, x: Value) -> bool:
+        """Whether a value is an index, or a number; random numbers are drawn from numbers in memory."""
+        return is_free(x) or _is_number(x) or (self.drawn and isinstance(x, Input) and not x.ndim)
+
+
+# What a GPU calculates costs less beside what it moves: scores of some hundred rows are not kept, nor is what
+# was dropped of them. By the numbers that data sheets have, since none was at hand: 128 multiply-adds of
+# float32 take less than writing 4 bytes and reading them twice.
+THERE = Limits(1 << 20, 1 << 22, 64, 2, drawn=True)
+
+
 def recompute(graph: Graph) -> Graph:
     """What is made of a large product and read again after what was made of it -> computed again there."""
-    if sum(x.type.nbytes for node in graph.nodes if _is_large(node) for x in _Parts(graph, node).kept) < KEPT:
+    return _recomputed(graph, Limits(LEAST, KEPT, SUMMED_A_BYTE, SMALLER))
+
+
+def recompute_there(graph: Graph) -> Graph:
+    """As `recompute`, for a GPU, where a set of kernels keeps such a product in registers."""
+    return _recomputed(graph, THERE)
+
+
+def _recomputed(graph: Graph, limits: Limits) -> Graph:
+    large = (node for node in graph.nodes if limits.is_large(node))
+    kept = (x for node in large for x in _Parts(graph, node, limits).kept)
+    if sum(x.type.nbytes for x in kept) < limits.kept:
         return graph
     done: set[Value] = set()
     # What comes after a change is new.
-    while (node := next((n for n in graph.nodes if n not in done and _is_large(n)), None)) is not None:
+    while (node := next((n for n in graph.nodes if n not in done and limits.is_large(n)), None)) is not None:
         done.add(node)
-        graph = _again(graph, node)
+        graph = _again(graph, node, limits)
     return graph
 
 
-def _is_large(node: Value) -> TypeGuard[Apply]:
-    if not isinstance(node, Apply) or node.op is not matmul or node.type.nbytes < LEAST:
-        return False
-    return SMALLER * sum(x.type.size for x in node.inputs) <= node.type.size
-
-
-def _again(graph: Graph, product: Apply) -> Graph:
+def _again(graph: Graph, product: Apply, limits: Limits) -> Graph:
     """The graph with a second product for what needs one late, if that pays."""
-    parts = _Parts(graph, product)
+    parts = _Parts(graph, product, limits)
     if not parts.kept:
         return graph
-    again = _Again(graph, product, parts.made)
-    changed = parts.late | {u for u in parts.beyond if any(_is_counted(x) for x in u.inputs)}
+    again = _Again(graph, product, parts.made, limits)
+    changed = parts.late | {u for u in parts.beyond if any(limits.is_counted(x) for x in u.inputs)}
     return substitute(graph, {u: u.with_inputs(tuple([again.copy(x) for x in u.inputs])) for u in changed})
 
 
 class _Again:
     """Copies of what is made of a product."""
 
-    def __init__(self, graph: Graph, product: Apply, made: Collection[Value]) -> None:
-        self.product = product
+    def __init__(self, graph: Graph, product: Apply, made: Collection[Value], limits: Limits) -> None:
+        self.product, self.limits = product, limits
         self.large = {x for x in made if x.type.size == product.type.size}.difference(graph.outputs)
         self.copies: dict[Value, Value] = {}
 
     def copy(self, x: Value) -> Value:
         """A value made of the product once more; what is small is kept, unless a loop has it for nothing."""
-        if not isinstance(x, Apply) or (x not in self.large and not _is_counted(x)):
+        if not isinstance(x, Apply) or (x not in self.large and not self.limits.is_counted(x)):
             return x
         if x not in self.copies:
             inputs = x.inputs if x is self.product else tuple([self.operand(y) for y in x.inputs])
@@ -83,13 +126,6 @@ class _Again:
         return self.copies[x]
 
 
-def _is_counted(x: Value) -> bool:
-    """Whether a value is pointwise work on the indices of a loop alone: a causal mask."""
-    if not isinstance(x, Apply) or not isinstance(x.op, Elementwise) or x.op.expensive:
-        return False
-    return all(is_free(unmoved(y)) or _is_number(y) or _is_counted(y) for y in x.inputs)
-
-
 def _is_number(x: Value) -> bool:
     return isinstance(x, Const) and not x.ndim
 
@@ -100,7 +136,7 @@ class _Parts:
     none where they are better kept.
     """
 
-    def __init__(self, graph: Graph, product: Apply) -> None:
+    def __init__(self, graph: Graph, product: Apply, limits: Limits) -> None:
         self.made: set[Value] = {product}
         self.beyond: set[Apply] = set()
         self.late: set[Apply] = set()
@@ -112,7 +148,7 @@ class _Parts:
         kept = {unmoved(x) for x in read}
         # What the caller gets is in memory anyway.
         kept.difference_update(graph.outputs)
-        pays = summed <= SUMMED_A_BYTE * sum(x.dtype.itemsize for x in kept)
+        pays = summed <= limits.summed * sum(x.dtype.itemsize for x in kept)
         self.kept = kept if pays else set[Value]()
 
     def follow(self, node: Apply) -> None:

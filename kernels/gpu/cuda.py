@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.blocks import AnyWork, BlockWork
 from kernels.errors import KernelError
 from kernels.gpu import compile as _compile
 from kernels.gpu.arguments import Arguments, Room, Unit
@@ -22,7 +23,6 @@ from kernels.gpu.launch import Launch
 from kernels.gpu.memory import Allocator, Block
 from kernels.gpu.render import launch_of
 from kernels.gpu.tune import tuned
-from kernels.work import Work
 
 Array = np.ndarray[Any, Any]
 # Launches of which the fastest counts, when a kernel is timed.
@@ -79,10 +79,10 @@ class Cuda:
         return CudaGlance(self, address, size, slots)
 
     def launch(
-        self, work: Work, alignment: Sequence[int], rooms: Sequence[Room], flags: int, tf32: bool
+        self, work: AnyWork, alignment: Sequence[int], rooms: Sequence[Room], flags: int, tf32: bool
     ) -> Launch:
         """As Machine.launch."""
-        if not self.tune:
+        if not self.tune or isinstance(work, BlockWork):
             return launch_of(work, alignment, flags, tf32)
         measure = partial(self.seconds, rooms=rooms, flags=flags)
         return tuned(work, self.device.architecture, measure, alignment, flags, tf32)

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from kernels.blocks import AnyWork
 from kernels.gpu import interpret
 from kernels.gpu.arguments import Arguments, Room, Space
 from kernels.gpu.checked import Memory
 from kernels.gpu.launch import Launch
 from kernels.gpu.render import launch_of
 from kernels.memory import bytes_at
-from kernels.work import Work
 
 Array = np.ndarray[Any, Any]
 _ALIGNMENT = 256
@@ -67,7 +67,7 @@ class Emulator:
         return HostGlance(address, size, slots)
 
     def launch(
-        self, work: Work, alignment: Sequence[int], rooms: Sequence[Room], flags: int, tf32: bool
+        self, work: AnyWork, alignment: Sequence[int], rooms: Sequence[Room], flags: int, tf32: bool
     ) -> Launch:
         """As Machine.launch."""
         return launch_of(work, alignment, flags, tf32)

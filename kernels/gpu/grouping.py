@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kernels.blocks import AnyWork, BlockWork
 from kernels.gpu import loop
 from kernels.gpu.axes import collapsed
 from kernels.gpu.launch import MOST, Launch, Parameter
 from kernels.spec import Load, LoopSpec, Reduce, Scan, Store
-from kernels.work import Work
 
 # Members of one launch, at most: each program looks at the starts of all of them.
 MOST_MEMBERS = 512
@@ -52,8 +52,10 @@ class Form:
         return dict(self.part.constants)["XBLOCK"]
 
 
-def form(work: Work) -> Form | None:
+def form(work: AnyWork) -> Form | None:
     """The form of a loop that may be a member: element by element, over memory without gaps; else None."""
+    if isinstance(work, BlockWork):
+        return None
     spec = work.spec
     if not isinstance(spec, LoopSpec) or work.parts or work.serial or not 0 < work.elements <= _MOST_ELEMENTS:
         return None

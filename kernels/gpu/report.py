@@ -13,13 +13,15 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kernels import dtypes, files
+from kernels.blocks import AnyWork, BlockWork
 from kernels.errors import KernelError
 from kernels.files import Placed
-from kernels.gpu import matmul
+from kernels.gpu import blocked, matmul, specimens
 from kernels.gpu.code import Code
 from kernels.gpu.compile import ARCHITECTURES, attempts
 from kernels.gpu.inspection import Inspection, inspect
@@ -30,6 +32,8 @@ from kernels.library import LIBRARY
 from kernels.spec import MatmulSpec
 from kernels.traffic import distinct, touched
 
+# A kernel with its memory; or one that several became, all of whose memories start at multiples of 16 bytes.
+Reported = Placed | BlockWork
 HEAD = ("kernel", "for", "registers", "spilled", "shared", "accesses", "tensor cores", "moved", "")
 
 
@@ -71,7 +75,7 @@ def _short(tensor: Iterable[str]) -> str:
 
 
 def report(
-    kernels: Sequence[tuple[str, Placed]], architectures: Sequence[str] = ARCHITECTURES, tf32: bool = False
+    kernels: Sequence[tuple[str, Reported]], architectures: Sequence[str] = ARCHITECTURES, tf32: bool = False
 ) -> list[Row]:
     """Compile named kernels for each architecture, and look at what came out."""
     launches: list[Launch | KernelError] = []
@@ -89,8 +93,10 @@ def report(
     ]
 
 
-def _launch(kernel: Placed, tf32: bool) -> Launch:
+def _launch(kernel: Reported, tf32: bool) -> Launch:
     """A kernel's launch, its memories starting at multiples of 16 bytes."""
+    if isinstance(kernel, BlockWork):
+        return launch_of(kernel, tf32=tf32)
     operands = zip(kernel.work.spec.operands, kernel.offsets, strict=True)
     return launch_of(
         kernel.work, [divisibility(offset * o.dtype.itemsize) for o, offset in operands], tf32=tf32
@@ -98,28 +104,37 @@ def _launch(kernel: Placed, tf32: bool) -> Launch:
 
 
 def _row(
-    name: str, kernel: Placed, architecture: str, launch: Launch | KernelError, code: Code | KernelError
+    name: str, kernel: Reported, architecture: str, launch: Launch | KernelError, code: Code | KernelError
 ) -> Row:
-    spec = kernel.work.spec
-    least = distinct(kernel, spec.read) + distinct(kernel, spec.written)
+    work = kernel if isinstance(kernel, BlockWork) else kernel.work
+    least = sum(map(partial(_distinct, kernel), (work.spec.read, work.spec.written)))
     if isinstance(launch, KernelError) or isinstance(code, KernelError):
-        return Row(name, kernel.work.extents, architecture, None, 0, least, (str(code).split("\n")[0],))
+        return Row(name, work.extents, architecture, None, 0, least, (str(code).split("\n")[0],))
     found = inspect(code)
-    failed = tuple(failures(kernel.work, launch, found))
-    return Row(name, kernel.work.extents, architecture, found, moved(kernel, launch), least, failed)
+    failed = tuple(failures(work, launch, found))
+    return Row(name, work.extents, architecture, found, moved(work, launch), least, failed)
 
 
-def moved(kernel: Placed, launch: Launch) -> int:
+def _distinct(kernel: Reported, operands: Iterable[int]) -> int:
+    if not isinstance(kernel, BlockWork):
+        return distinct(kernel, operands)
+    return sum(touched(kernel, o) * kernel.spec.operands[o].dtype.itemsize for o in operands)
+
+
+def moved(work: AnyWork, launch: Launch) -> int:
     """Bytes that a launch's programs load and store: each operand as often as the text says, factors of a
     product once for each tile across them. What programs share comes from caches.
     """
-    work, spec = kernel.work, kernel.work.spec
+    spec = work.spec
     times = [
         len(re.findall(rf"(?:load|store|add|to)\((?:p{i}\b)", launch.source))
         for i in range(len(spec.operands))
     ]
     sizes = [touched(work, i) * o.dtype.itemsize for i, o in enumerate(spec.operands)]
-    if isinstance(spec, MatmulSpec):
+    if isinstance(work, BlockWork):
+        again = blocked.reads(work, launch)
+        times = [count * again[i] for i, count in enumerate(times)]
+    elif isinstance(spec, MatmulSpec):
         times[:2] = matmul.reads(work, launch)
     return sum(size * count for size, count in zip(sizes, times, strict=True))
 
@@ -140,19 +155,20 @@ def summary(rows: Sequence[Row]) -> str:
     return f"{len(rows)} kernels compiled, {len(bad)} of them not as they should be"
 
 
-def of_files(paths: Iterable[Path]) -> list[tuple[str, Placed]]:
+def of_files(paths: Iterable[Path]) -> list[tuple[str, Reported]]:
     """The kernels in files and folders, by the names of their files."""
     found = [f for path in paths for f in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
     return [(file.stem, files.load(file)) for file in found]
 
 
-def of_library() -> list[tuple[str, Placed]]:
-    """The library's kernels in float32 and float16."""
-    return [
+def of_library() -> list[tuple[str, Reported]]:
+    """The library's kernels in float32 and float16, and kernels that stand for several."""
+    found: list[tuple[str, Reported]] = [
         (f"{name} {dtype.name}", kernel.make(dtype, kernel.default))
         for name, kernel in LIBRARY.items()
         for dtype in (dtypes.float32, dtypes.float16)
     ]
+    return [*found, *((f"blocks {name}", work) for name, work in specimens.all_of())]
 
 
 def publish(rows: Sequence[Row], path: Path | None) -> int:

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kernels.blocks import AnyWork
 from kernels.errors import KernelError
 from kernels.gpu.arguments import Arguments, Room, Unit
 from kernels.gpu.grouping import MOST_MEMBERS, form, group
 from kernels.gpu.launch import Launch, divisibility, facts
 from kernels.spec import Index
-from kernels.work import Work
 
 Array = np.ndarray[Any, Any]
 # Bytes from one check's flag to the next: kernels are compiled for operands that begin at multiples of 16.
@@ -73,7 +73,7 @@ class Machine(Protocol):
         ...
 
     def launch(
-        self, work: Work, alignment: Sequence[int], rooms: Sequence[Room], flags: int, tf32: bool
+        self, work: AnyWork, alignment: Sequence[int], rooms: Sequence[Room], flags: int, tf32: bool
     ) -> Launch:
         """The launch of a work alone, as `kernels.gpu.render.launch_of`."""
         ...
@@ -111,7 +111,7 @@ class Program:
 
     def __init__(
         self,
-        works: Sequence[Work],
+        works: Sequence[AnyWork],
         levels: Sequence[int],
         machine: Machine,
         checks: Sequence[int] = (),

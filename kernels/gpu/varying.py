@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kernels.blocks import AnyWork
 from kernels.spec import BLOCKS, MatmulSpec
-from kernels.work import Work
 
 
 class Varying:
@@ -23,10 +23,10 @@ class Varying:
         self.known: dict[tuple[str, int], tuple[tuple[int, ...], frozenset[int]]] = {}
         self.lock = threading.Lock()
 
-    def marked(self, works: Sequence[Work]) -> list[Work]:
+    def marked(self, works: Sequence[AnyWork]) -> list[AnyWork]:
         """The kernels of one more program, with the axes of each that vary."""
         seen: Counter[str] = Counter()
-        found: list[Work] = []
+        found: list[AnyWork] = []
         with self.lock:
             for work in works:
                 digest = _digest(work)
@@ -40,7 +40,7 @@ class Varying:
         return found
 
 
-def _digest(work: Work) -> str:
+def _digest(work: AnyWork) -> str:
     """What kernels of two programs have in common; how the CPU walks a product follows from its sizes."""
     spec = work.spec
     if isinstance(spec, MatmulSpec):

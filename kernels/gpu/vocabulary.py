@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernels import dtypes
+from kernels.blocks import BlockSpec
 from kernels.dtypes import DType
 from kernels.gpu import helpers
 from kernels.spec import LoopSpec, MatmulSpec
@@ -182,7 +183,7 @@ def scanned(value: str, axis: int, combination: str, dtype: DType) -> str:
     return f"tl.associative_scan({value}, {axis}, {combine(combination, dtype)})"
 
 
-def module(spec: LoopSpec | MatmulSpec, kernel: str) -> str:
+def module(spec: LoopSpec | MatmulSpec | BlockSpec, kernel: str) -> str:
     """A source: the spec as a comment, the helpers that the kernel's text calls, and the kernel."""
     comment = [f"#   {line}" for line in str(replace(spec, name="kernel")).splitlines()]
     imports = ["import triton.language as tl"]

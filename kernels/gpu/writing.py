@@ -7,27 +7,26 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
 
+from kernels.blocks import AnyWork, BlockSpec
 from kernels.gpu import vocabulary
 from kernels.gpu.launch import MOST, Launch, Parameter, facts
 from kernels.source import Source
 from kernels.spec import Index, LoopSpec, MatmulSpec
-from kernels.work import Work
 
 # Offsets of so many elements, and more, have 64 bits: half as many as 32 hold, since the ends of tiles and of
 # parts lie beyond them.
 WIDE = 2**30
 
 
-def is_wide(work: Work) -> bool:
+def is_wide(work: AnyWork) -> bool:
     """Whether offsets or sizes of a loop pass 32 bits."""
     reach = [sum(abs(s) * n for s, n in zip(own, work.extents, strict=True)) for own in work.strides]
     jumps = [abs(s) * max(work.parts, 1) for s in work.index_strides]
     return max(map(sum, zip(reach, jumps, strict=True)), default=0) + work.elements >= WIDE
 
 
-def lane_of(spec: LoopSpec | MatmulSpec) -> int:
+def lane_of(spec: LoopSpec | MatmulSpec | BlockSpec) -> int:
     """Elements of the narrowest floats of a kernel that fill 128 bits."""
     return 128 // min((8 * o.dtype.itemsize for o in spec.operands if o.dtype.is_floating_point), default=32)
 
@@ -40,7 +39,7 @@ def leave_where_set(out: Source, flags: int) -> None:
 
 
 def launch(
-    work: Work,
+    work: AnyWork,
     lines: Sequence[str],
     used: Iterable[str],
     constants: Mapping[str, int],
@@ -54,7 +53,7 @@ def launch(
 
     It names what is `used` of sizes and strides, and of `more`, numbers of its own.
     """
-    spec = cast(LoopSpec, work.spec)
+    spec = work.spec
     counted = {s.operand for s in spec.steps if isinstance(s, Index)}
     varies = bool(work.varying)
     known = [facts(a, varies) for a in alignment or [MOST] * len(spec.operands)]

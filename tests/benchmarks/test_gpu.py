@@ -59,6 +59,16 @@ def test_products_of_each_precision() -> None:
     assert all(row["TFLOP/s"] == pytest.approx(2 * 64**3 / 1e-3 / 1e12) for row in rows)
 
 
+def test_attention_of_each_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    monkeypatch.setattr(gpu, "PRECISIONS", gpu.PRECISIONS[1:2])
+    machine = Timer()
+    rows = [row for row in gpu.attention(machine, (16,), (2, 64, 32)) if "torch" not in row["name"]]
+    assert [row["name"] for row in rows] == [f"tf32 16 {x}" for x in ("forward", "of_rows", "of_columns")]
+    assert machine.rooms[0][0] == (0, 4 * 2 * 64 * 16)
+    assert rows[0]["TFLOP/s"] == pytest.approx(4 * 2 * 64 * 32 * 16 / 1e-3 / 1e12)
+
+
 def test_steps_are_compared_with_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(gpu.checks(SMALL, "cpu")) == [{"name": "mlp", "off": 0.0, "same": True}]
     monkeypatch.setattr(gpu, "SAME_RESULT", -1.0)
@@ -93,7 +103,7 @@ def test_everything_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     )
     monkeypatch.setattr(gpu, "missing", lambda: None)
     monkeypatch.setattr(gpu, "cuda", lambda number: SimpleNamespace(device=device))
-    for name in ("kernels", "products"):
+    for name in ("kernels", "products", "attention"):
         monkeypatch.setattr(gpu, name, lambda machine: iter([{"name": "x"}]))
     monkeypatch.setattr(gpu, "checks", lambda device: iter([{"name": "x", "same": device == "cuda:0"}]))
     monkeypatch.setattr(gpu, "eager", lambda device: iter([{"name": "x", "same": True}]))

@@ -11,8 +11,9 @@ import pytest
 from compiler import ops
 from compiler.interpret import evaluate
 from compiler.ir import Graph, Input, Value
+from compiler.levels import ALIGNMENT, accesses
 from compiler.lower import Buffer
-from compiler.plan import ALIGNMENT, Plan, Request, accesses
+from compiler.plan import Plan, Request
 from compiler.types import TensorType
 from kernels import dtypes
 from tests.compiler.random_graphs import random_graph
