@@ -25,7 +25,7 @@ from compiler.watching import watched
 from kernels import memory
 from kernels.cpu import edits, pool, runner
 from kernels.cpu.runner import Program
-from kernels.gpu.varying import Varying
+from kernels.varying import Varying
 
 Array = np.ndarray[Any, Any]
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from compiler.lower import Kernel
 from compiler.matmul import serving
 from compiler.plan import Plan
-from kernels.gpu.varying import Varying
 from kernels.spec import BLOCKS, PACKED, MatmulSpec
+from kernels.varying import Varying
 from kernels.work import Chain
 
 

@@ -23,7 +23,7 @@ from compiler.telling import told
 from compiler.watching import watched
 from kernels.gpu import arrays
 from kernels.gpu.runner import FLAG
-from kernels.gpu.varying import Varying
+from kernels.varying import Varying
 
 Array = Any
 

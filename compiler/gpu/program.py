@@ -25,8 +25,8 @@ from kernels.blocks import AnyWork
 from kernels.files import reach
 from kernels.gpu.launch import Launch
 from kernels.gpu.runner import Machine, Memory, Program
-from kernels.gpu.varying import Varying
 from kernels.memory import bytes_at
+from kernels.varying import Varying
 
 Array = np.ndarray[Any, Any]
 

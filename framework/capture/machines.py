@@ -18,7 +18,7 @@ from compiler.program import Executable
 from framework.state import Precision
 from kernels import memory
 from kernels.gpu import arrays
-from kernels.gpu.varying import Varying
+from kernels.varying import Varying
 
 if TYPE_CHECKING:
     from compiler.gpu.arrays import ArrayExecutable

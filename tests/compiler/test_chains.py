@@ -23,8 +23,8 @@ from kernels import dtypes
 from kernels.cpu import pool
 from kernels.dtypes import DType
 from kernels.gpu.emulator import Emulator
-from kernels.gpu.varying import Varying
 from kernels.spec import MatmulSpec
+from kernels.varying import Varying
 from tests.compiler.small_tiles import allow_small_chains
 
 Array = np.ndarray[Any, Any]

@@ -19,7 +19,7 @@ from compiler.passes import recomputing
 from framework.nn import functional as F
 from kernels.gpu.emulator import Emulator
 from kernels.gpu.runner import Machine
-from kernels.gpu.varying import Varying
+from kernels.varying import Varying
 from tests.compiler.gpu.recorded import Recording, clone, recording, same
 from tests.kernels.gpu.standing import Standing
 

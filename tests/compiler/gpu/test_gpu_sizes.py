@@ -20,8 +20,8 @@ from kernels import dtypes
 from kernels.gpu.arguments import Arguments
 from kernels.gpu.emulator import Emulator
 from kernels.gpu.interpret import interpreting
-from kernels.gpu.varying import Varying
 from kernels.spec import LoopSpec, Operand
+from kernels.varying import Varying
 from kernels.work import Work
 
 F32 = dtypes.float32
