@@ -1,6 +1,7 @@
 """Every op on device arrays gives what it gives on the host: on a stand-in for CuPy's arrays.
 
-Bit for bit, but for running sums and products of floats, which a device takes in another order. What the op table supplies for the laws of eager values is run here on both sides.
+Bit for bit, but for running sums and products of floats, which a device takes in another order. What the op
+table supplies for the laws of eager values is run here on both sides.
 """
 
 from __future__ import annotations
