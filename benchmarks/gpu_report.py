@@ -16,7 +16,7 @@ from benchmarks.works import WORKS, Work
 from benchmarks.works.kernels import AdamW
 from benchmarks.works.training import Gpt, Lstm
 from compiler.binding import plan_of
-from compiler.gpu.blocks import blocked
+from compiler.gpu.blocks import blocked, in_slices
 from compiler.lower import BlockKernel
 from compiler.plan import Request
 from kernels.blocks import AnyWork, BlockWork
@@ -30,7 +30,7 @@ SHORTER: dict[str, Work] = {
 }
 
 
-def kernels_of(work: Work) -> list[Reported]:
+def kernels_of(work: Work, tf32: bool = False) -> list[Reported]:
     """The kernels of a work's compiled step as a GPU has them, in order."""
     made: Any
     made, batches, _ = make(work)
@@ -38,7 +38,8 @@ def kernels_of(work: Work) -> list[Reported]:
         made(*batch)
     request: Request = made._newest().executable.recorded
     _, plan = plan_of(replace(request, there=True))
-    return [k.work() if isinstance(k, BlockKernel) else k.placed() for k in blocked(plan).kernels]
+    found = in_slices(blocked(plan), tf32).kernels
+    return [k.work() if isinstance(k, BlockKernel) else k.placed() for k in found]
 
 
 def work_of(kernel: Reported) -> AnyWork:
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     found = []
     for name in given.works:
-        whole = kernels_of(SHORTER.get(name, WORKS[name]))
+        whole = kernels_of(SHORTER.get(name, WORKS[name]), given.tf32)
         found += [
             (f"{name} {number} {work_of(kernel).spec.name[:24]}", kernel)
             for number, kernel in distinct(whole)

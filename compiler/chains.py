@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from compiler.levels import Accesses, assign_levels, conflicts, following, ordered, pack
+from compiler.levels import Accesses, assign_levels, conflicts, following, makes_cycle, ordered, pack
 from compiler.lower import Buffer, Kernel
 from compiler.plan import Plan
 from kernels.cpu import tasks
@@ -176,18 +176,8 @@ class _Finder:
         return following(self.conflicts)
 
     def makes_cycle(self, members: Collection[int]) -> bool:
-        """Whether something else needs one of these kernels and is needed by another."""
-        waiting, seen = list(members), set[int]()
-        while waiting:
-            for number in self.following[waiting.pop()] - seen:
-                if number in members:
-                    continue
-                together = set(self.found[number].runs) if number in self.found else {number}
-                if any(not self.following[n].isdisjoint(members) for n in together):
-                    return True
-                seen |= together
-                waiting += together
-        return False
+        """Whether these kernels as one would wait for themselves."""
+        return makes_cycle(self.following, members, lambda n: self.found[n].runs if n in self.found else (n,))
 
     # Tiles
 

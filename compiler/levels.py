@@ -6,7 +6,7 @@ Knows kernels by what they read and write; not what they compute.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -91,6 +91,25 @@ def following(found: Sequence[Accesses]) -> list[set[int]]:
             for buffer in touched:
                 kind.setdefault(buffer.root, []).append((number, buffer))
     return after
+
+
+def makes_cycle(
+    after: Sequence[Collection[int]], members: Collection[int], unit: Callable[[int], Collection[int]]
+) -> bool:
+    """Whether something else needs one of these kernels and is needed by another; `unit` gives those that are
+    one with a kernel.
+    """
+    waiting, seen = list(members), set[int]()
+    while waiting:
+        for number in set(after[waiting.pop()]) - seen:
+            if number in members:
+                continue
+            together = unit(number)
+            if any(n in members for other in together for n in after[other]):
+                return True
+            seen.update(together)
+            waiting += together
+    return False
 
 
 def ordered(after: Sequence[Collection[int]], together: Iterable[Sequence[int]]) -> list[list[int]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kernels.dtypes import DType
-from kernels.spec import Call, Index, Literal, Load, Operand, Reduce, Store, used
+from kernels.spec import Call, Index, Literal, Load, Operand, Reduce, Store, text_of, used
 from kernels.work import Work
 
 Axes = frozenset[int]
@@ -162,16 +162,7 @@ def _text(step: BlockStep) -> str:
             return f"{out} = {value} as {factor.name} times p{operand} along axis {axis}: {dtype.name}"
         case Reduce(out, value, combine, dtype):
             return f"{out} = {combine} of {value}: {dtype.name}"
-        case Load(out, operand):
-            return f"{out} = load p{operand}"
-        case Literal(out, value, dtype):
-            return f"{out} = {value!r}: {dtype.name}"
-        case Index(out, operand):
-            return f"{out} = index p{operand}"
-        case Call(out, function, inputs, dtype):
-            return f"{out} = {function}({', '.join(inputs)}): {dtype.name}"
-        case Store(value, operand):
-            return f"store p{operand} = {value}"
+    return text_of(step)
 
 
 @dataclass(frozen=True)

@@ -264,7 +264,7 @@ class LoopSpec:
         axes = ", ".join([f"row{i}" for i in range(self.rows)] + [f"inner{i}" for i in range(self.inner)])
         head = f"loop {self.name}({axes}) vector {self.vector}"
         operands = [f"  p{i}: {o.dtype.name}{list(o.strides)}" for i, o in enumerate(self.operands)]
-        return "\n".join([head, *operands, *(f"  {_text(s)}" for s in self.steps)])
+        return "\n".join([head, *operands, *(f"  {text_of(s)}" for s in self.steps)])
 
 
 def _written(steps: tuple[Step, ...]) -> frozenset[int]:
@@ -277,7 +277,8 @@ def _accumulated(steps: tuple[Step, ...]) -> frozenset[int]:
     return frozenset(s.operand for s in steps if isinstance(s, Store) and s.index is not None)
 
 
-def _text(step: Step) -> str:
+def text_of(step: Step) -> str:
+    """A step as a line."""
     match step:
         case Load(out, operand, index):
             return f"{out} = load p{operand}" + (f"[{index}]" if index else "")
@@ -403,4 +404,4 @@ class MatmulSpec:
         block = f"block {self.rows}x{self.vectors} vectors by {self.walk}"
         head = f"matmul {self.name} batch {self.batch} depth {self.depth} {self.dtype.name} {block}"
         operands = [f"  p{i}: {o.dtype.name}{list(o.strides)}" for i, o in enumerate(self.operands)]
-        return "\n".join([head, *operands, *(f"  {_text(s)}" for s in self.steps)])
+        return "\n".join([head, *operands, *(f"  {text_of(s)}" for s in self.steps)])

@@ -14,7 +14,16 @@ from functools import cached_property
 
 from compiler.gpu.assembly import Assembly, UnfitError
 from compiler.gpu.slices import sliced
-from compiler.levels import ALIGNMENT, accesses, assign_levels, conflicts, following, ordered, pack
+from compiler.levels import (
+    ALIGNMENT,
+    accesses,
+    assign_levels,
+    conflicts,
+    following,
+    makes_cycle,
+    ordered,
+    pack,
+)
 from compiler.lower import BlockKernel, Bound, Buffer, Kernel
 from compiler.plan import Plan
 from kernels.blocks import Dot, Total
@@ -184,18 +193,8 @@ class _Finder:
         return following([conflicts(k, self.plan.checks, self.visible) for k in self.kernels])
 
     def makes_cycle(self, members: Collection[int]) -> bool:
-        """Whether something else needs one of these kernels and is needed by another."""
-        waiting, seen = list(members), set[int]()
-        while waiting:
-            for number in self.following[waiting.pop()] - seen:
-                if number in members:
-                    continue
-                together = self.set_of.get(number, (number,))
-                if any(not self.following[n].isdisjoint(members) for n in together):
-                    return True
-                seen.update(together)
-                waiting += together
-        return False
+        """Whether these kernels as one would wait for themselves."""
+        return makes_cycle(self.following, members, lambda n: self.set_of.get(n, (n,)))
 
     # Sets
 

@@ -13,8 +13,8 @@ class Check:
     """A condition on the inputs that must hold before anything is written.
 
     `failed(*inputs, **attrs)`, made of ops, is a bool value of any shape, true where the input is bad, or
-    None when
-    inputs of these dtypes cannot be; `error(*arrays, **attrs)` builds the exception from concrete inputs.
+    None when inputs of these dtypes cannot be; `error(*arrays, **attrs)` builds the exception from concrete
+    inputs.
     """
 
     __slots__ = ("error", "failed")
