@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kernels import dtypes
 from kernels.blocks import BlockSpec, BlockWork, Dot, Total, operands_of
 from kernels.gpu.product_tiles import coarse
-from kernels.spec import Call
+from kernels.spec import Call, Load
 
 # tl.dot sums over so many elements at least, and the longest short axis that programs hold at once.
 SHORTEST, LONGEST = 16, 128
@@ -40,8 +40,8 @@ def depth_block(work: BlockWork, axis: int) -> int:
     return max(_power(coarse(size) if axis in work.varying else size), SHORTEST)
 
 
-def tile_of(work: BlockWork) -> BlockTile:
-    """The cut of a block spec."""
+def tile_of(work: BlockWork, tf32: bool = False) -> BlockTile:
+    """The cut of a block spec; `tf32`: its float32 factors are rounded to ten bits."""
     spec = work.spec
     products = [s for s in spec.steps if isinstance(s, Dot | Total)]
     columns = sum(depth_block(work, s.axis) for s in products if isinstance(s, Total))
@@ -59,7 +59,16 @@ def tile_of(work: BlockWork) -> BlockTile:
             sizes[axis] = min(most, max(_power(work.extents[axis]), SHORTEST))
     narrow = min(spec.operands[o].dtype.itemsize for s in products for o in operands_of(s))
     tile = min(sizes.values()) * min(depth_block(work, s.axis) for s in products) * narrow
-    return BlockTile(sizes[spec.own], sizes[spec.walked], min(max(tile // EACH, 1), WARPS), 2)
+    # Fetched a step ahead, what lies along the block's own axis would come in the order of TF32's
+    # accumulators, 32 bits at a time.
+    stages = 1 if tf32 and _lies_across(spec) else 2
+    return BlockTile(sizes[spec.own], sizes[spec.walked], min(max(tile // EACH, 1), WARPS), stages)
+
+
+def _lies_across(spec: BlockSpec) -> bool:
+    """Whether elements along both long axes are loaded that lie next to each other along the block's own."""
+    strides = [spec.operands[s.operand].strides for s in spec.steps if isinstance(s, Load)]
+    return any(own[spec.own] == 1 and own[spec.walked] != 0 for own in strides)
 
 
 def of_halves(spec: BlockSpec) -> bool:

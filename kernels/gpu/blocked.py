@@ -58,7 +58,7 @@ class _Blocks:
     def __init__(self, work: BlockWork, precision: str, cut: BlockTile | None) -> None:
         self.work, self.spec, self.precision = work, work.spec, precision
         self.loops = Walks(self.spec)
-        self.cut = cut or tile_of(work)
+        self.cut = cut or tile_of(work, precision == TF32)
         spec, self.out = self.spec, Source()
         self.depths = range(spec.outer + 2, spec.axes)
         self.block = {spec.own: OWN, spec.walked: WALKED} | {a: f"DEPTH{a}" for a in self.depths}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kernels import dtypes
-from kernels.blocks import BlockWork, Total
+from kernels.blocks import BlockSpec, BlockStep, BlockWork, Dot, Total
 from kernels.dtypes import DType
 from kernels.files import reach
 from kernels.gpu import interpret, specimens
@@ -21,7 +21,7 @@ from kernels.gpu.compile import ARCHITECTURES, triton_version
 from kernels.gpu.render import launch_of
 from kernels.gpu.report import report
 from kernels.gpu.walks import Walks
-from kernels.spec import Operand, Store
+from kernels.spec import Call, Load, Operand, Store
 
 Array = np.ndarray[Any, Any]
 needs_triton = pytest.mark.skipif(triton_version() is None, reason="Triton is not installed")
@@ -149,3 +149,22 @@ def test_machine_code_is_as_it_should_be(
 def test_float32_takes_tensor_cores_where_it_may() -> None:
     (row,) = report([("blocks", specimens.forward(F, 64))], ("sm_80",), tf32=True)
     assert row.failed == () and row.found is not None and row.found.tensor
+
+
+@needs_triton
+def test_what_lies_across_the_walk_is_read_in_128_bits_beside_tensor_cores() -> None:
+    # As the weights that a gradient's columns take again, where they were kept.
+    side, depth = 512, 32
+    steps: tuple[BlockStep, ...] = (
+        Dot("score", 0, 1, 2, F),
+        Load("weight", 2),
+        Call("product", "mul", ("score", "weight"), F),
+        Total("total", "product", 1, 2, F, F),
+        Store("total", 3),
+    )
+    operands = (("s", 0, 1), (0, "s", 1), (1, "s", 0), ("s", 0, 1))
+    strides = ((depth, 0, 1), (0, depth, 1), (1, side, 0), (depth, 0, 1))
+    spec = BlockSpec("across", 0, 1, tuple(Operand(F, x) for x in operands), steps)
+    work = BlockWork(spec, (side, side, depth), strides)
+    for row in report([("blocks", work)], ("sm_80", "sm_90"), tf32=True):
+        assert row.failed == () and row.found is not None and row.found.tensor
